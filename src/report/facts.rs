@@ -111,6 +111,17 @@ fn input(record: &Value) -> Listing {
     for row in pairs(&record["rows_dropped"]) {
         rows.push(vec![format!("rows dropped: {}", row[0]), row[1].clone()]);
     }
+    for (name, key) in [
+        ("gaps longer than max_gap", "gaps"),
+        (
+            "transitions to a row near the time of the lag",
+            "near_pairs",
+        ),
+    ] {
+        if let Some(n) = record[key].as_f64() {
+            rows.push(vec![name.to_string(), number(n)]);
+        }
+    }
     for (table, columns) in record["values_nulled"].as_object().into_iter().flatten() {
         for (column, values) in columns.as_object().into_iter().flatten() {
             let values = number(values.as_f64().unwrap_or(0.0));

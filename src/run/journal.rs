@@ -37,6 +37,7 @@ impl<'a, K: EvidenceKind> Journal<'a, K> {
         record.warnings = found.warnings;
         record.head.rows_read = found.rows;
         record.head.rows_dropped = found.dropped;
+        record.head.time = found.time;
         self.done(K::READ, found.rows, self.record.head.input_bytes);
     }
 

@@ -13,7 +13,7 @@ use crate::read::paths::current::Current;
 use crate::run::failures::Failures;
 use crate::run::options::Options;
 use crate::run::progress::Progress;
-use crate::run::record::{EmptyRecord, IncrementRecord, ModelEntry, Resumed};
+use crate::run::record::{EmptyRecord, IncrementRecord, ModelEntry, Resumed, TimeRecord};
 use crate::run::workers::slices::Dealt;
 use datafusion::dataframe::DataFrame;
 use serde::Serialize;
@@ -177,6 +177,8 @@ pub struct Found<K: EvidenceKind> {
     pub rows: u64,
     /// Rows that were dropped, by reason.
     pub dropped: DroppedRows,
+    /// What the keys of time changed.
+    pub time: TimeRecord,
     /// What the record says of the evidence, as far as it is known.
     pub facts: K::Facts,
     /// By lag, the number of pairs or windows, or of rows that follow another one. None if the

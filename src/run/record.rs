@@ -7,6 +7,7 @@ use crate::output::result::ModelKey;
 use crate::plan::pipeline::checks::On;
 use crate::read::lake::files::{InputFile, LakeTable};
 use crate::read::lake::nulled::Nulled;
+use crate::read::rows::time_rules::{TimeCounts, TimeRules};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -48,6 +49,9 @@ pub struct Head {
     pub rows_read: u64,
     /// Rows that could not be an end of a transition, by reason.
     pub rows_dropped: BTreeMap<Cow<'static, str>, u64>,
+    /// What the keys of time changed.
+    #[serde(flatten)]
+    pub time: TimeRecord,
     /// Values of the files that the key `null` of their table made null, by table and column.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub values_nulled: BTreeMap<String, BTreeMap<String, u64>>,
@@ -63,6 +67,35 @@ pub struct Head {
     /// When the current stage began.
     #[serde(skip)]
     clock: Instant,
+}
+
+/// What the keys of time changed, as far as the pipeline has these keys.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct TimeRecord {
+    /// Gaps that ended a trajectory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<u64>,
+    /// Transitions whose target is near the time that the lag asks for, and not at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub near_pairs: Option<u64>,
+}
+
+impl TimeRecord {
+    /// The record of what was counted under some rules.
+    pub(crate) fn new(rules: &TimeRules, counts: TimeCounts) -> TimeRecord {
+        TimeRecord {
+            gaps: rules.max_gap.map(|_| counts.gaps),
+            near_pairs: rules.tolerance.map(|_| counts.near_pairs),
+        }
+    }
+
+    /// The record of gaps alone.
+    pub(crate) fn of_gaps(rules: &TimeRules, gaps: u64) -> TimeRecord {
+        TimeRecord {
+            gaps: rules.max_gap.map(|_| gaps),
+            near_pairs: None,
+        }
+    }
 }
 
 impl Head {
@@ -105,6 +138,7 @@ impl Head {
             input_bytes,
             rows_read: 0,
             rows_dropped: BTreeMap::new(),
+            time: TimeRecord::default(),
             values_nulled: BTreeMap::new(),
             failures: Vec::new(),
             outcome: Ended::Running,

@@ -122,10 +122,24 @@ fn place(partition: &BTreeMap<String, String>, lag: Option<&str>) -> String {
     parts.join(", ") + ": "
 }
 
-/// Writes the rows that were dropped, by reason, and the values that became null.
+/// Writes the rows that were dropped, by reason, what the keys of time changed, and the values that
+/// became null.
 pub(crate) fn dropped(f: &mut Formatter<'_>, head: &Head) -> Result {
     for (reason, rows) in &head.rows_dropped {
         writeln!(f, "  {} dropped: {reason}", grouped(*rows as f64))?;
+    }
+    let changes = [
+        (head.time.gaps, "gap", "longer than `max_gap`"),
+        (
+            head.time.near_pairs,
+            "transition",
+            "to a row near the time of the lag",
+        ),
+    ];
+    for (n, what, which) in changes {
+        if let Some(n) = n.filter(|n| *n > 0) {
+            writeln!(f, "  {} {which}", counted(grouped(n as f64), what))?;
+        }
     }
     for (table, columns) in &head.values_nulled {
         for (column, values) in columns.iter().filter(|(_, values)| **values > 0) {

@@ -175,6 +175,13 @@ fn check_increment(lake: &Lake, sets: &[&str]) -> String {
     incremental.says(&what);
     let line = |text: &str| text.lines().next().map(str::to_string);
     assert_eq!(line(&incremental.out), line(&all.out));
+    let (own, fresh) = (
+        lake.record(),
+        lake.records_of("fresh").pop().expect("a record"),
+    );
+    for key in ["rows_dropped", "gaps", "near_pairs"] {
+        assert_eq!(own[key], fresh[key], "{key} after {}", incremental.out);
+    }
     what
 }
 

@@ -4,7 +4,7 @@
 use crate::cli::integers;
 use crate::counting::counts_by_gyre;
 use crate::inside::{InProcess, Schedule, run_with};
-use crate::lake::{Lake, Swap, cases, integers_or_null};
+use crate::lake::{Lake, Swap, cases, floats, integers_or_null};
 use crate::symbols;
 use arrow::array::ArrayRef;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
@@ -150,6 +150,11 @@ fn gaps_and_ties_agree_with_window_functions() {
         assert_eq!(counts_by_gyre(&lake), expected);
         // Rows kept and rows left out are all rows.
         let kept = query(&lake, &format!("{parts} SELECT count(*) FROM parts"));
+        let gaps = query(
+            &lake,
+            &format!("{parts} SELECT count(*) FROM parts WHERE gap > 3"),
+        );
+        assert_eq!(gaps, [lake.record()["gaps"].to_string()]);
         let (all, left_out) = left_out(&lake);
         assert_eq!(all, own.len() as u64);
         assert_eq!(kept, [(all - left_out.values().sum::<u64>()).to_string()]);
@@ -307,6 +312,14 @@ fn jittered(seed: u64, trajectories: i64, steps: i64, most: i64) -> Vec<Row> {
     all
 }
 
+/// The rows within 4 of the time of a lag, the nearest one of each row with r = 1.
+const NEAREST: &str = "WITH near AS (
+    SELECT a.g, l.lag, a.state AS s, b.state AS e, abs(b.t - a.t - l.lag) AS away,
+           row_number() OVER (PARTITION BY l.lag, a.id, a.t
+                              ORDER BY abs(b.t - a.t - l.lag), b.t) AS r
+    FROM (VALUES (10), (27)) AS l(lag), rows a JOIN rows b ON a.id = b.id
+    WHERE abs(b.t - a.t - l.lag) <= 4)";
+
 #[test]
 fn a_tolerance_finds_the_rows_of_an_as_of_join() {
     let lake = Lake::new();
@@ -337,18 +350,21 @@ fn a_tolerance_finds_the_rows_of_an_as_of_join() {
     assert!(tables.windows(2).all(|pair| pair[0] == pair[1]));
     let expected = query(
         &lake,
-        "WITH near AS (
-             SELECT a.g, l.lag, a.state AS s, b.state AS e,
-                    row_number() OVER (PARTITION BY l.lag, a.id, a.t
-                                       ORDER BY abs(b.t - a.t - l.lag), b.t) AS r
-             FROM (VALUES (10), (27)) AS l(lag), rows a JOIN rows b ON a.id = b.id
-             WHERE abs(b.t - a.t - l.lag) <= 4)
-         SELECT g, lag, s, e, count(*) AS n FROM near
-         WHERE r = 1 AND s IS NOT NULL AND e IS NOT NULL
-         GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+        &format!(
+            "{NEAREST} SELECT g, lag, s, e, count(*) AS n FROM near
+             WHERE r = 1 AND s IS NOT NULL AND e IS NOT NULL
+             GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+        ),
     );
     assert!(expected.len() > 100);
     assert_eq!(counts_by_gyre(&lake), expected);
+    let near = query(
+        &lake,
+        &format!(
+            "{NEAREST} SELECT count(*) FROM near WHERE r = 1 AND s IS NOT NULL AND e IS NOT NULL AND away > 0"
+        ),
+    );
+    assert_eq!(near, [lake.record()["near_pairs"].to_string()]);
 }
 
 #[test]
@@ -503,4 +519,51 @@ fn a_gap_that_leaves_a_partition_without_pairs_is_a_warning() {
     ran.says("  warning: 1 model without a transition: `max_gap` = 3 may be less than");
     let ran = lake.runs(&["transitions.lag=1 step", "transitions.max_gap=10"]);
     assert!(!ran.out.contains("without a transition"), "{}", ran.out);
+}
+
+#[test]
+fn gaps_are_counted_for_all_kinds_of_rows() {
+    let lake = Lake::new();
+    // Gaps of 5 in the first trajectory and of 3 and 9 in the second one.
+    let times = [vec![0, 1, 2, 7, 8, 9, 10], vec![0, 1, 4, 5, 14, 15, 16, 17]];
+    let rows = times.iter().enumerate().flat_map(|(id, times)| {
+        let row = move |t: &i64| (id as i64, *t, t % 2, 0.1 * (t % 5) as f64);
+        times.iter().map(row).collect::<Vec<_>>()
+    });
+    let rows: Vec<(i64, i64, i64, f64)> = rows.collect();
+    let numbers = floats(rows.iter().map(|row| row.3));
+    let columns = vec![
+        ("id", integers(rows.iter().map(|row| row.0))),
+        ("t", integers(rows.iter().map(|row| row.1))),
+        ("s", integers(rows.iter().map(|row| row.2))),
+        ("x", numbers),
+    ];
+    lake.table("rows/a.parquet", columns);
+    let head = "job = { name = \"kinds\", output = \"out\" }\ntables.rows.path = \"rows/\"\n";
+    let keys = "sql = \"SELECT * FROM rows\"\ntrajectory = \"id\"\ntime = \"t\"\nmax_gap = 4\n";
+    let filter =
+        "method = \"kalman\"\nF = [[1]]\nH = [[1]]\nQ = [[1]]\nR = [[1]]\nx0 = [0]\nP0 = [[1]]";
+    for (kind, evidence, fit) in [
+        (
+            "counts",
+            "[transitions]\nstate = \"s\"\nlag = 1\n",
+            "method = \"svd\"\nrank = 1",
+        ),
+        (
+            "points",
+            "[transitions]\ncoordinates = [\"x\"]\nlag = 1\n",
+            "method = \"state_embedding\"\nbandwidth = 0.2\nrank = 1",
+        ),
+        (
+            "symbols",
+            "[sequences]\nsymbol = \"s\"\n",
+            "method = \"spectral_hmm\"\nrank = 1",
+        ),
+        ("filters", "[sequences]\nobservation = [\"x\"]\n", filter),
+    ] {
+        let text = format!("{head}{evidence}{keys}[[fit]]\nname = \"fit\"\n{fit}\n");
+        let ran = lake.runs_text(&text);
+        assert_eq!(lake.record()["gaps"], 2, "{kind}");
+        ran.says("  2 gaps longer than `max_gap`");
+    }
 }

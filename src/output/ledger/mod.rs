@@ -10,6 +10,7 @@ pub mod store;
 
 use crate::read::lake::files::InputFile;
 use crate::read::rows::stop::Dropped;
+use crate::read::rows::time_rules::TimeCounts;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -59,6 +60,9 @@ pub struct Unit {
     /// Of these, rows that could not be an end of a transition, by reason.
     #[serde(default)]
     pub dropped: BTreeMap<String, u64>,
+    /// What the keys of time changed.
+    #[serde(default, skip_serializing_if = "TimeCounts::is_none")]
+    pub time: TimeCounts,
     /// Values of the files that became null, by column.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nulled: BTreeMap<String, u64>,
@@ -222,16 +226,18 @@ impl Ledger {
         self.unread(self.units.len(), present).len()
     }
 
-    /// Rows of the first `kept` units, and those that were dropped.
-    pub(crate) fn rows(&self, kept: usize) -> (u64, Dropped) {
+    /// Rows of the first `kept` units, those that were dropped, and what the keys of time changed.
+    pub(crate) fn rows(&self, kept: usize) -> (u64, Dropped, TimeCounts) {
         let (mut rows, mut dropped) = (0, Dropped::default());
+        let mut time = TimeCounts::default();
         for unit in &self.units[..kept] {
             rows += unit.rows;
+            time.merge(unit.time);
             for (reason, rows) in &unit.dropped {
                 dropped.add(reason.clone(), *rows);
             }
         }
-        (rows, dropped)
+        (rows, dropped, time)
     }
 
     /// Values that became null in the first units, by column.
@@ -254,7 +260,7 @@ impl Ledger {
 
     /// Merges the first units into one, whose counts are `counts`.
     pub(crate) fn merge(&mut self, units: usize, counts: Object) {
-        let (rows, dropped) = self.rows(units);
+        let (rows, dropped, time) = self.rows(units);
         let nulled = self.nulled(units);
         let rest = self.units.split_off(units);
         let dropped = dropped.0.into_iter();
@@ -263,6 +269,7 @@ impl Ledger {
         let merged = Unit {
             rows,
             dropped: dropped.collect(),
+            time,
             nulled,
             first: first.and_then(|unit| unit.first.clone()),
             last: last.and_then(|unit| unit.last.clone()),
@@ -330,6 +337,10 @@ mod tests {
             files: files.iter().map(counted).collect(),
             rows: 5 * files.len() as u64,
             dropped: BTreeMap::from([("null state".to_string(), 1)]),
+            time: TimeCounts {
+                gaps: files.len() as u64,
+                near_pairs: 1,
+            },
             nulled: BTreeMap::from([("x".to_string(), files.len() as u64)]),
             first: Some(files[0].location.clone()),
             last: Some(files[0].location.clone()),
@@ -404,13 +415,14 @@ mod tests {
     #[test]
     fn merging_units_keeps_their_content() {
         let (mut ledger, files) = ledger();
-        let (rows, dropped) = ledger.rows(3);
+        let (rows, dropped, time) = ledger.rows(3);
         assert_eq!((rows, dropped.0["null state"]), (20, 3));
+        assert_eq!((time.gaps, time.near_pairs), (4, 3));
         assert_eq!((ledger.nulled(1)["x"], ledger.nulled(3)["x"]), (2, 4));
         let carry = ledger.units[1].carry.clone();
         ledger.merge(2, Object::new("counts", b"sum", 6));
         assert_eq!(ledger.units.len(), 2);
-        assert_eq!(ledger.rows(2), (rows, dropped));
+        assert_eq!(ledger.rows(2), (rows, dropped, time));
         assert_eq!((ledger.nulled(1)["x"], ledger.nulled(2)["x"]), (3, 4));
         assert_eq!(ledger.units[0].carry, carry);
         assert_eq!(ledger.unread(1, &files), [&files[3]]);

@@ -4,6 +4,7 @@ use crate::evidence::counts::matrix::CountMatrix;
 use crate::read::rows::layout::Layout;
 use crate::read::rows::states::StateTable;
 use crate::read::rows::stop::Dropped;
+use crate::read::rows::time_rules::TimeCounts;
 use arrow::array::ArrayRef;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,8 @@ pub struct Counted {
     pub rows: u64,
     /// Rows that were dropped, by reason.
     pub dropped: Dropped,
+    /// What the keys of time changed.
+    pub time: TimeCounts,
 }
 
 impl Counted {

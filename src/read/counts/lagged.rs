@@ -10,8 +10,16 @@ pub(crate) trait Emit<P> {
     /// Receives a pair of points at a lag. Points may have no state.
     fn pair(&mut self, lag: usize, source: P, target: P);
 
+    /// Receives a pair whose target is near the time that the lag asks for, and not at it.
+    fn near_pair(&mut self, lag: usize, source: P, target: P) {
+        self.pair(lag, source, target);
+    }
+
     /// Receives the points of a window. Points may have no state.
     fn window(&mut self, rows: &[P]);
+
+    /// Notes a gap that ends a trajectory.
+    fn gap(&mut self) {}
 }
 
 /// A closure receives pairs.
@@ -34,8 +42,17 @@ impl<P, E: Emit<P>> Emit<P> for ByReference<'_, E> {
     }
 
     #[inline(always)]
+    fn near_pair(&mut self, lag: usize, source: P, target: P) {
+        self.0.near_pair(lag, source, target);
+    }
+
+    #[inline(always)]
     fn window(&mut self, rows: &[P]) {
         self.0.window(rows);
+    }
+
+    fn gap(&mut self) {
+        self.0.gap();
     }
 }
 
@@ -70,6 +87,7 @@ struct NearLag {
 /// Which of the two rows around a time is the nearest.
 enum Nearest {
     Before,
+    At,
     After,
 }
 
@@ -84,6 +102,7 @@ impl NearLag {
         let elapsed = |time: i64| time.wrapping_sub(source) as u64;
         let to_before = self.ticks - elapsed(before);
         match after.map(|after| elapsed(after) - self.ticks) {
+            Some(0) => Some(Nearest::At),
             Some(to_after) if to_after < to_before => {
                 (to_after <= self.tolerance).then_some(Nearest::After)
             }
@@ -228,6 +247,7 @@ impl<P: Copy> Walker<P> {
                 && self.rules.ends_between(before, after)
             {
                 self.emit_before_gap(emit);
+                self.note_gap(emit);
                 self.restart();
             }
             while let Some(end) = self.first_gap(&times[first..]) {
@@ -237,6 +257,7 @@ impl<P: Copy> Walker<P> {
                     self.keep(&times[piece.clone()], &points[piece]);
                     self.emit_before_gap(emit);
                 }
+                self.note_gap(emit);
                 self.restart();
                 first += end;
             }
@@ -284,6 +305,13 @@ impl<P: Copy> Walker<P> {
         }
     }
 
+    /// Notes a gap, unless other counts have it.
+    fn note_gap(&self, emit: &mut impl Emit<P>) {
+        if self.rules.open_pairs != OpenPairs::Alone {
+            emit.gap();
+        }
+    }
+
     fn emit_open(&self, emit: &mut impl Emit<P>) {
         let (Some(&last), Some(&target)) = (self.times.last(), self.points.last()) else {
             return;
@@ -296,7 +324,7 @@ impl<P: Copy> Walker<P> {
                 .skip(self.open_from(near))
             {
                 if let Some(Nearest::Before) = near.nearest(time, last, None) {
-                    emit.pair(near.lag, source, target);
+                    emit.near_pair(near.lag, source, target);
                 }
             }
         }
@@ -393,10 +421,12 @@ impl<P: Copy> Walker<P> {
         let mut part = 0u32;
         let mut parts = Vec::with_capacity(times.len());
         for at in 0..times.len() {
-            let is_new = at > 0
-                && (trajectories[at - 1] != trajectories[at]
-                    || self.rules.ends_between(times[at - 1], times[at]));
-            part += u32::from(is_new);
+            let follows = at > 0 && trajectories[at - 1] == trajectories[at];
+            let is_gap = follows && self.rules.ends_between(times[at - 1], times[at]);
+            if is_gap {
+                emit.gap();
+            }
+            part += u32::from(at > 0 && (!follows || is_gap));
             parts.push(part);
         }
         self.pairs_within(|row| parts[row], times, points, true, emit);
@@ -509,6 +539,7 @@ impl<P: Copy> Walker<P> {
         self.check_order(&times[..1])?;
         if self.rules.ends_between(before, after) {
             self.emit_before_gap(&mut emit);
+            self.note_gap(&mut emit);
             return Ok(());
         }
         let end = self.first_gap(times).unwrap_or(times.len());
@@ -607,8 +638,9 @@ impl<P: Copy> Walker<P> {
                 None => (self.times[last], self.points[last]),
             };
             match near.nearest(time, before.0, times.get(after).copied()) {
-                Some(Nearest::Before) => emit.pair(near.lag, source, before.1),
-                Some(Nearest::After) => emit.pair(near.lag, source, points[after]),
+                Some(Nearest::Before) => emit.near_pair(near.lag, source, before.1),
+                Some(Nearest::At) => emit.pair(near.lag, source, points[after]),
+                Some(Nearest::After) => emit.near_pair(near.lag, source, points[after]),
                 None => {}
             }
         }
@@ -671,8 +703,9 @@ fn near_within<P: Copy, T: PartialEq>(
         }
         let later = is_same(after).then(|| times[after]);
         match near.nearest(times[row], times[after - 1], later) {
-            Some(Nearest::Before) => emit.pair(near.lag, points[row], points[after - 1]),
-            Some(Nearest::After) => emit.pair(near.lag, points[row], points[after]),
+            Some(Nearest::Before) => emit.near_pair(near.lag, points[row], points[after - 1]),
+            Some(Nearest::At) => emit.pair(near.lag, points[row], points[after]),
+            Some(Nearest::After) => emit.near_pair(near.lag, points[row], points[after]),
             None => {}
         }
     }

@@ -21,6 +21,7 @@ use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::states::{StateTable, describe};
 use crate::read::rows::stop::{Dropped, Mode, Order, Stop};
 use crate::read::rows::tag::{Tag, too_many_states};
+use crate::read::rows::time_rules::TimeCounts;
 use arrow::array::ArrayRef;
 use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
@@ -110,6 +111,7 @@ struct Slots {
     weighted: Vec<Vec<(u64, f64)>>,
     rows: u64,
     dropped: Dropped,
+    time: TimeCounts,
     accepted: u128,
 }
 
@@ -129,6 +131,8 @@ pub(crate) struct CountSums {
     pub rows: u64,
     /// Rows that were dropped, by reason.
     pub dropped: Dropped,
+    /// What the keys of time changed.
+    pub time: TimeCounts,
     /// Number of counted transitions; 0 for weights.
     pub accepted: u128,
     /// Whether integer states are their own ids.
@@ -254,6 +258,8 @@ pub(crate) fn add_up<P: Point>(
     for (reason, rows) in &minus.dropped.0 {
         dropped.subtract(reason, *rows);
     }
+    let mut time = all.time;
+    time.subtract(minus.time);
     let slots = all
         .tallies
         .into_par_iter()
@@ -277,6 +283,7 @@ pub(crate) fn add_up<P: Point>(
         given,
         rows: all.rows - minus.rows,
         dropped,
+        time,
         accepted: all.accepted - minus.accepted,
         direct: mode.direct,
         partitions: numbering.partitions,
@@ -357,6 +364,7 @@ fn gather_slots<P: Point>(
         weighted: vec![Vec::new(); n],
         rows: 0,
         dropped: Dropped::default(),
+        time: TimeCounts::default(),
         accepted: 0,
     };
     let block = words.as_ref().map_or(0, Words::block);
@@ -410,6 +418,7 @@ impl Slots {
     /// Adds tallies under their new ids, and leaves them empty.
     fn add(&mut self, tallies: &mut Tallies, map: &SlotRenumbering<'_>, n_lags: usize) {
         self.accepted += tallies.accepted;
+        self.time.merge(tallies.time);
         let slot_of =
             |at: usize| map.map.partition((at / n_lags) as u32) as usize * n_lags + at % n_lags;
         let renumbered: Vec<Tally> = std::mem::take(&mut tallies.by_slot)
@@ -516,6 +525,7 @@ impl CountSums {
             labels: self.given.into_iter().map(|(_, names)| names).collect(),
             rows: self.rows,
             dropped: self.dropped,
+            time: self.time,
         })
     }
 }

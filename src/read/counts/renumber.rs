@@ -57,10 +57,12 @@ pub(crate) fn merge_partitions(parts: &[Counted]) -> Result<(Counted, Vec<NewNum
         labels,
         rows: 0,
         dropped: Default::default(),
+        time: Default::default(),
     };
     for part in parts {
         all.rows += part.rows;
         all.dropped.merge(&part.dropped);
+        all.time.merge(part.time);
     }
     let new_numbers = of_partitions
         .into_iter()
@@ -131,6 +133,7 @@ mod tests {
             labels: vec![texts(labels)],
             rows: 5,
             dropped,
+            time: Default::default(),
         }
     }
 

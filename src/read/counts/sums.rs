@@ -15,6 +15,7 @@ use crate::read::rows::layout::{Layout, RowRoles, schema};
 use crate::read::rows::ranges::{partition_ids, ranges, spread};
 use crate::read::rows::stop::{Dropped, Mode, Stop, bug};
 use crate::read::rows::tag::{Tag, too_many_states};
+use crate::read::rows::time_rules::TimeCounts;
 use arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, UInt32Array, UInt64Array, new_null_array,
 };
@@ -164,7 +165,7 @@ pub(crate) fn restore(
     tables: &[Vec<RecordBatch>],
     direct: bool,
     rows: u64,
-    dropped: Dropped,
+    (dropped, time): (Dropped, TimeCounts),
 ) -> Result<CountSums> {
     let once = |mode| {
         let mut workers = Vec::with_capacity(tables.len());
@@ -185,7 +186,7 @@ pub(crate) fn restore(
             Err(stop) => mode = mode.wider(stop)?,
         }
     };
-    (sums.rows, sums.dropped) = (rows, dropped);
+    (sums.rows, sums.dropped, sums.time) = (rows, dropped, time);
     Ok(sums)
 }
 
@@ -397,10 +398,10 @@ mod tests {
             let second = sums(&layout, &more, &[carried]);
             assert_eq!((first.rows, second.rows), (13, 14));
             let tables = [&first, &second].map(|sums| sums.table(&layout).unwrap());
-            let restored = restore(&layout, &tables, true, 27, Dropped::default()).unwrap();
+            let restored = restore(&layout, &tables, true, 27, Default::default()).unwrap();
             // Restoring a table and writing it again gives the same table.
             let again = restored.table(&layout).unwrap();
-            let again = restore(&layout, &[again], true, 27, Dropped::default()).unwrap();
+            let again = restore(&layout, &[again], true, 27, Default::default()).unwrap();
             check_same(&restored.counted(&layout).unwrap(), &whole);
             check_same(&again.counted(&layout).unwrap(), &whole);
         }
@@ -429,7 +430,7 @@ mod tests {
                 RecordBatch::try_new(batch.schema(), columns).unwrap()
             })
             .collect();
-        let both = restore(&layout, &[table, other], true, 40, Dropped::default()).unwrap();
+        let both = restore(&layout, &[table, other], true, 40, Default::default()).unwrap();
         let counted = both.counted(&layout).unwrap();
         let alone = counted.counts[0].source_states.len();
         assert_eq!(alone % 2, 0);

@@ -4,6 +4,7 @@ use crate::read::counts::tally::Tally;
 use crate::read::counts::words::Words;
 use crate::read::rows::stop::Stop;
 use crate::read::rows::tag::Tag;
+use crate::read::rows::time_rules::TimeCounts;
 
 /// Pairs by `partition × n_lags + lag`: the count of each pair, or every pair with its weight.
 pub(crate) struct Tallies {
@@ -11,6 +12,8 @@ pub(crate) struct Tallies {
     pub(crate) weights: Vec<Vec<(u64, f64)>>,
     /// Number of counted pairs, without those that have weights.
     pub(crate) accepted: u128,
+    /// What the keys of time changed.
+    pub(crate) time: TimeCounts,
     /// The tag that states carry; in a pair only the target keeps it.
     pub(crate) tag: Tag,
     /// The words that sources and targets of windows are.
@@ -23,6 +26,7 @@ impl Tallies {
             by_slot: Vec::new(),
             weights: Vec::new(),
             accepted: 0,
+            time: TimeCounts::default(),
             tag,
             words,
         }

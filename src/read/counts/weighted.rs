@@ -10,6 +10,7 @@ use crate::read::counts::tally::{Tally, pack};
 use crate::read::counts::words::Words;
 use crate::read::rows::keys::NONE;
 use crate::read::rows::tag::Tag;
+use crate::read::rows::time_rules::TimeCounts;
 use std::borrow::Cow;
 
 /// A row of a trajectory without its time. A pair of plain states counts 1.
@@ -42,6 +43,7 @@ impl Point for u32 {
         Counter {
             slots: slots(&mut tallies.by_slot, partition, n_lags),
             accepted: &mut tallies.accepted,
+            time: &mut tallies.time,
             words: tallies.words.as_mut(),
             tag: tallies.tag,
         }
@@ -52,6 +54,7 @@ impl Point for u32 {
 struct Counter<'a> {
     slots: &'a mut [Tally],
     accepted: &'a mut u128,
+    time: &'a mut TimeCounts,
     words: Option<&'a mut Words>,
     tag: Tag,
 }
@@ -63,6 +66,16 @@ impl Emit<u32> for Counter<'_> {
             self.slots[lag].add(pack(self.tag.state(source), target));
             *self.accepted += 1;
         }
+    }
+
+    #[inline]
+    fn near_pair(&mut self, lag: usize, source: u32, target: u32) {
+        self.time.near_pairs += u64::from(source != NONE && target != NONE);
+        self.pair(lag, source, target);
+    }
+
+    fn gap(&mut self) {
+        self.time.gaps += 1;
     }
 
     #[inline]
@@ -111,6 +124,7 @@ impl Point for Weighed {
     fn counter(tallies: &mut Tallies, partition: u32, n_lags: usize) -> impl Emit<Weighed> {
         WeightCounter {
             slots: slots(&mut tallies.weights, partition, n_lags),
+            time: &mut tallies.time,
             words: tallies.words.as_mut(),
             tag: tallies.tag,
         }
@@ -120,6 +134,7 @@ impl Point for Weighed {
 /// Keeps the weights of pairs and windows.
 struct WeightCounter<'a> {
     slots: &'a mut [Vec<(u64, f64)>],
+    time: &'a mut TimeCounts,
     words: Option<&'a mut Words>,
     tag: Tag,
 }
@@ -130,6 +145,15 @@ impl Emit<Weighed> for WeightCounter<'_> {
             let pair = pack(self.tag.state(source.state), target.state);
             self.slots[lag].push((pair, source.weight));
         }
+    }
+
+    fn near_pair(&mut self, lag: usize, source: Weighed, target: Weighed) {
+        self.time.near_pairs += u64::from(source.goes_to(target));
+        self.pair(lag, source, target);
+    }
+
+    fn gap(&mut self) {
+        self.time.gaps += 1;
     }
 
     fn window(&mut self, rows: &[Weighed]) {

@@ -236,7 +236,7 @@ impl Reader {
     /// The states and observations of the next rows.
     fn read(&mut self, batch: &RecordBatch) -> Result<ObservationBatch, Stop> {
         self.found.rows += batch.num_rows() as u64;
-        let mut rows = self.ordered.read(batch, &mut self.found.dropped)?;
+        let mut rows = self.ordered.read(batch, &mut self.found)?;
         let (n_partition, n_order) = (self.roles.n_partition, self.roles.n_order());
         let first = n_order + self.layout.state.len();
         let columns = &rows.columns;

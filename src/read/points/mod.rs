@@ -95,6 +95,8 @@ pub(crate) struct Found {
     pub(crate) rows: u64,
     /// Rows that are no points, by reason.
     pub(crate) dropped: Dropped,
+    /// Gaps that end a trajectory.
+    pub(crate) gaps: u64,
     /// The largest number that is too large.
     pub(crate) large: Option<LargeValue>,
     /// The partitions in their order: one array per partition column.
@@ -150,6 +152,8 @@ pub(crate) struct Reader {
     last: Option<OwnedRow>,
     /// The hash of the last trajectory.
     last_trajectory: Option<u64>,
+    /// The hash of the trajectory of the last row, and its time, if gaps are counted.
+    last_time: Option<(u64, i64)>,
     found: Found,
     /// Whether the rows are sorted.
     sorted: bool,
@@ -179,6 +183,7 @@ impl Reader {
             partitions,
             last: None,
             last_trajectory: None,
+            last_time: None,
             found: Found::default(),
             sorted,
         })
@@ -236,6 +241,7 @@ impl Reader {
         } else {
             Vec::new()
         };
+        self.count_gaps(&trajectory_hashes, &times);
         let continues = n > 0 && self.last_trajectory == trajectory_hashes.first().copied();
         self.last_trajectory = trajectory_hashes.last().copied().or(self.last_trajectory);
         Ok(PointBatch {
@@ -259,6 +265,20 @@ impl Reader {
             given,
             continues,
         })
+    }
+
+    /// Counts the gaps before rows that are in order.
+    fn count_gaps(&mut self, trajectories: &[u64], times: &[i64]) {
+        let Some(rules) = self.layout.rules().filter(|rules| rules.max_gap.is_some()) else {
+            return;
+        };
+        let rows = trajectories.iter().copied().zip(times.iter().copied());
+        for (trajectory, time) in rows {
+            let before = self.last_time.replace((trajectory, time));
+            let before = before.filter(|(of, _)| *of == trajectory);
+            let is_gap = before.is_some_and(|(_, before)| rules.ends_between(before, time));
+            self.found.gaps += u64::from(is_gap);
+        }
     }
 
     /// The rows that are points. Notes the others, and the largest number that is too large.

@@ -312,6 +312,7 @@ pub(crate) fn merged(
     for (_, found) in parts {
         all.rows += found.rows;
         all.dropped.merge(&found.dropped);
+        all.gaps += found.gaps;
         if let Some(large) = &found.large {
             LargeValue::keep(&mut all.large, large.clone());
         }

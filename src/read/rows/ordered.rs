@@ -61,6 +61,8 @@ pub(crate) struct Found {
     pub(crate) rows: u64,
     /// Rows without a place in a sequence, by reason.
     pub(crate) dropped: Dropped,
+    /// Gaps that end a trajectory.
+    pub(crate) gaps: u64,
     /// The partitions: the known ones, then new ones. One array per partition column.
     pub(crate) partitions: Vec<ArrayRef>,
     /// The rows that follow another row of their sequence.
@@ -309,7 +311,7 @@ impl Ordered {
     pub(crate) fn read(
         &mut self,
         batch: &RecordBatch,
-        dropped: &mut Dropped,
+        found: &mut Found,
     ) -> Result<OrderedRows, Stop> {
         let mut columns = typed_columns(batch, &self.fields).map_err(bug)?;
         let OrderRoles {
@@ -328,7 +330,7 @@ impl Ordered {
         let mut n = batch.num_rows();
         let n_order = self.roles.n_order();
         if n_order > 0 {
-            drop_null_rows(&mut columns, n_order, kind, dropped)?;
+            drop_null_rows(&mut columns, n_order, kind, &mut found.dropped)?;
             n = columns[0].len();
         }
         let splits = match split {
@@ -340,6 +342,7 @@ impl Ordered {
             None => Vec::new().into(),
         };
         let (runs, continues) = self.runs(&columns, &ticks, n)?;
+        found.gaps += self.gaps(&runs, &ticks, continues);
         let starts = first_rows(&columns[..n_trajectory], &runs)?;
         let partitions = match &mut self.partitions {
             Some(keys) if n > 0 => {
@@ -358,6 +361,21 @@ impl Ordered {
             ticks,
             splits,
         })
+    }
+
+    /// The number of gaps that end a trajectory before some row.
+    fn gaps(&self, runs: &[Range<usize>], ticks: &[i64], continues: bool) -> u64 {
+        let rules = &self.roles.rules;
+        if rules.max_gap.is_none() || ticks.is_empty() {
+            return 0;
+        }
+        let within = |run: &Range<usize>| {
+            let pairs = ticks[run.clone()].windows(2);
+            pairs.filter(|w| rules.ends_between(w[0], w[1])).count() as u64
+        };
+        let last = self.last.as_ref().filter(|_| continues);
+        let across = last.is_some_and(|last| rules.ends_between(last.tick, ticks[0]));
+        u64::from(across) + runs.iter().map(within).sum::<u64>()
     }
 
     /// Divides rows into sequences. A row without a place ends a sequence and is left out.

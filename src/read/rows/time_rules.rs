@@ -66,6 +66,34 @@ pub(crate) enum Ties {
     Last,
 }
 
+/// What the keys of time changed in the rows that count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeCounts {
+    /// Gaps that ended a trajectory.
+    pub gaps: u64,
+    /// Pairs whose target is near the time that the lag asks for, and not at it.
+    pub near_pairs: u64,
+}
+
+impl TimeCounts {
+    /// Adds those of other rows.
+    pub(crate) fn merge(&mut self, other: TimeCounts) {
+        self.gaps += other.gaps;
+        self.near_pairs += other.near_pairs;
+    }
+
+    /// Removes those of some of the rows.
+    pub(crate) fn subtract(&mut self, other: TimeCounts) {
+        self.gaps -= other.gaps;
+        self.near_pairs -= other.near_pairs;
+    }
+
+    /// Whether nothing was changed.
+    pub(crate) fn is_none(&self) -> bool {
+        *self == TimeCounts::default()
+    }
+}
+
 impl TimeRules {
     /// Whether several rows of a trajectory may have one time.
     pub(crate) fn keeps_ties(&self) -> bool {

@@ -274,13 +274,13 @@ impl Reader {
     /// The sequences of the next rows.
     fn read(&mut self, batch: &RecordBatch) -> Result<SymbolBatch, Stop> {
         self.found.rows += batch.num_rows() as u64;
-        let dropped = &mut self.found.dropped;
-        let mut rows = self.ordered.read(batch, dropped)?;
+        let mut rows = self.ordered.read(batch, &mut self.found)?;
         let n = rows.len();
         let first_symbol = self.roles.order.n_order();
         let symbols = &rows.columns[first_symbol..first_symbol + self.roles.symbol.len()];
         let mut ids = Vec::with_capacity(n);
         if n > 0 {
+            let dropped = &mut self.found.dropped;
             self.states.ids(symbols, dropped, &mut ids)?;
         }
         let mut shown = symbols.to_vec();

@@ -24,7 +24,7 @@ use crate::read::lake::{Lake, subset};
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::{Stop, bug};
 use crate::read::rows::time::show as show_time;
-use crate::read::rows::time_rules::OpenPairs;
+use crate::read::rows::time_rules::{OpenPairs, TimeCounts};
 use crate::run::kind::{EvidenceKind, Running};
 use crate::run::record::IncrementRecord;
 use crate::run::workers::executor::blocking_as;
@@ -42,6 +42,9 @@ pub(crate) struct Counting {
     /// What this run counted. None if the plan does not ask for increments.
     pub record: Option<IncrementRecord>,
 }
+
+/// The counts of pairs that a later row may change, and what the keys of time changed in them.
+type OpenPairCounts = (Vec<RecordBatch>, TimeCounts);
 
 /// Receives the number of rows that were read since the last call.
 type Advance = Arc<dyn Fn(usize) + Send + Sync>;
@@ -315,6 +318,7 @@ impl IncrementalCount<'_> {
             dropped: dropped
                 .map(|(reason, rows)| (reason.to_string(), *rows))
                 .collect(),
+            time: sums.time,
             nulled: nulled.remove(self.table).unwrap_or_default(),
             first: first.or(span.map(|(first, _)| first)).and_then(time),
             last: span.and_then(|(_, last)| time(last)),
@@ -327,7 +331,7 @@ impl IncrementalCount<'_> {
 
     /// The pairs that a later row may change, which no unit has counted: those of the last rows of
     /// all trajectories. None if there are no such pairs.
-    async fn open_pairs(&self, ledger: &Ledger) -> Result<Option<Vec<RecordBatch>>> {
+    async fn open_pairs(&self, ledger: &Ledger) -> Result<Option<OpenPairCounts>> {
         let carry = ledger.units.last().and_then(|unit| unit.carry.as_ref());
         let Some(object) = carry.filter(|_| self.layout.has_open_pairs()) else {
             return Ok(None);
@@ -339,7 +343,7 @@ impl IncrementalCount<'_> {
         let frame = self.lake.rows(&schema, vec![rows], 1)?;
         let layout = Arc::new(self.layout.with_open_pairs(OpenPairs::Alone));
         let (sums, _) = counts::sums(self.lake, frame, &layout, None, Arc::new(|_| ())).await?;
-        sums.table(self.layout).map(Some)
+        Ok(Some((sums.table(self.layout)?, sums.time)))
     }
 
     /// The sum of the first units of a ledger, whose counts are `tables`, and of pairs that no unit
@@ -348,12 +352,16 @@ impl IncrementalCount<'_> {
         &self,
         ledger: &Ledger,
         tables: &[Vec<RecordBatch>],
-        open: Option<Vec<RecordBatch>>,
+        open: Option<OpenPairCounts>,
     ) -> Result<CountSums> {
-        let (rows, dropped) = ledger.rows(tables.len());
+        let (rows, dropped, mut time) = ledger.rows(tables.len());
         let layout = Arc::clone(self.layout);
-        let tables: Vec<_> = tables.iter().cloned().chain(open).collect();
-        blocking(move || restore(&layout, &tables, true, rows, dropped)).await
+        let mut tables = tables.to_vec();
+        if let Some((table, of_open)) = open {
+            tables.push(table);
+            time.merge(of_open);
+        }
+        blocking(move || restore(&layout, &tables, true, rows, (dropped, time))).await
     }
 
     /// What is counted and why, as text.

@@ -15,6 +15,7 @@ use crate::read::counts::counted::{Counted, pairs_by_lag};
 use crate::read::counts::renumber::{NewNumbers, merge_partitions};
 use crate::read::rows::layout::{Layout, RowRoles};
 use crate::read::rows::stop::Dropped;
+use crate::read::rows::time_rules::TimeCounts;
 use crate::run::counting::tasks::{
     CountingWork, CountsGroup, Matrices, Matrix, RowSource, Summed, read_counts,
 };
@@ -29,6 +30,9 @@ use crate::run::workers::work::PlanSite;
 use datafusion::dataframe::DataFrame;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
+
+/// Rows, those that were dropped, and what the keys of time changed.
+type Totals = (u64, Dropped, TimeCounts);
 
 /// Requests the tasks that count rows.
 pub(crate) struct CountRounds<'a, K: Tasks> {
@@ -119,17 +123,17 @@ impl<'a, K: Tasks> CountRounds<'a, K> {
         };
         let mut remote = self.gather(found).await?;
         let counted = &mut remote.counted;
-        if let Some((rows, dropped)) = totals {
-            (counted.rows, counted.dropped) = (rows, dropped);
+        if let Some((rows, dropped, time)) = totals {
+            (counted.rows, counted.dropped, counted.time) = (rows, dropped, time);
         }
         let (tables, rows) = (&self.plan.job.tables, counted.rows);
         remote.record = record.map(|what| IncrementRecord::of_all(what, tables, rows));
         Ok(remote)
     }
 
-    /// Counts slices of the input separately and adds up. Also returns the number of rows and of
-    /// dropped rows.
-    async fn count_slices(&self, slices: Vec<Slice>) -> Result<(Vec<Matrices>, (u64, Dropped))> {
+    /// Counts slices of the input separately and adds up. Also returns the number of rows, those
+    /// that were dropped, and what the keys of time changed.
+    async fn count_slices(&self, slices: Vec<Slice>) -> Result<(Vec<Matrices>, Totals)> {
         let layout = &self.plan.layout;
         let lots = lots(&self.plan.job.tables, &slices);
         let rows: Vec<RowSource> = match &layout.evidence {
@@ -148,8 +152,10 @@ impl<'a, K: Tasks> CountRounds<'a, K> {
         let direct = summed.iter().all(|sums| sums.direct);
         let accepted: u128 = summed.iter().map(|sums| sums.accepted).sum();
         let (mut rows, mut dropped) = (0, Dropped::default());
+        let mut time = TimeCounts::default();
         for sums in &summed {
             rows += sums.rows;
+            time.merge(sums.time);
             for (reason, rows) in &sums.dropped.0 {
                 dropped.add(reason.clone(), *rows);
             }
@@ -174,7 +180,7 @@ impl<'a, K: Tasks> CountRounds<'a, K> {
             let what = format!("tasks accepted {accepted} transitions and counted {counted}");
             return Err(Error::bug(what));
         }
-        Ok((found, (rows, dropped)))
+        Ok((found, (rows, dropped, time)))
     }
 
     /// Merges everything except the matrices.

@@ -13,6 +13,7 @@ use crate::read::counts::sums::{restore, sums_schema};
 use crate::read::lake::Lake;
 use crate::read::rows::deal::{Dealer, deal};
 use crate::read::rows::stop::Dropped;
+use crate::read::rows::time_rules::TimeCounts;
 use crate::run::workers::executor::{TaskExecutor, blocking};
 use crate::run::workers::reading::{Slice, read_rows};
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub(crate) struct Summed {
     pub rows: u64,
     /// Rows that were dropped, by reason.
     pub dropped: Dropped,
+    /// What the keys of time changed.
+    pub time: TimeCounts,
     /// Number of transitions that were accepted.
     pub accepted: u128,
     /// Whether integer states are their own ids.
@@ -170,7 +173,7 @@ impl TaskExecutor<CountingPlan> {
             }
         };
         let (sums, _) = counts::sums(&lake, frame, &layout, None, Arc::new(|_| ())).await?;
-        let (rows, dropped) = (sums.rows, sums.dropped.clone());
+        let (rows, dropped, time) = (sums.rows, sums.dropped.clone(), sums.time);
         let (accepted, direct) = (sums.accepted, sums.direct);
         let of_table = Arc::clone(&layout);
         let dealt = blocking(move || {
@@ -185,6 +188,7 @@ impl TaskExecutor<CountingPlan> {
             lots,
             rows,
             dropped,
+            time,
             accepted,
             direct,
         })
@@ -228,7 +232,7 @@ impl TaskExecutor<CountingPlan> {
         let layout = Arc::clone(&self.plan.layout);
         blocking(move || {
             let tables = read_rows(&bytes)?;
-            restore(&layout, &tables, direct, 0, Dropped::default())
+            restore(&layout, &tables, direct, 0, Default::default())
         })
         .await
     }

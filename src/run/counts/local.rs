@@ -18,7 +18,7 @@ use crate::run::counts::kind::CountsKind;
 use crate::run::counts::model::{check_not_empty, fit_model, names, place, size};
 use crate::run::kind::{Fitted, Found, Running};
 use crate::run::progress::Progress;
-use crate::run::record::Resumed;
+use crate::run::record::{Resumed, TimeRecord};
 use crate::run::workers::executor::blocking_as;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -57,6 +57,7 @@ pub(super) async fn count(
     let found = Found {
         rows: counted.rows,
         dropped: counted.dropped.0.clone(),
+        time: TimeRecord::new(&plan.layout.rules, counted.time),
         increment: record,
         pairs: counted.pairs(&plan.layout),
         ..Found::default()

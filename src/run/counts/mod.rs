@@ -40,7 +40,7 @@ use crate::run::counts::model::{at_place, partition_key};
 use crate::run::counts::record::{Facts, ModelRecord};
 use crate::run::counts::tasks::CountsWork;
 use crate::run::kind::{EvidenceKind, Fitted, Found, Read, Running, Written};
-use crate::run::record::ModelEntry;
+use crate::run::record::{ModelEntry, TimeRecord};
 use crate::run::sets;
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking_as;
@@ -94,6 +94,7 @@ impl EvidenceKind for CountsKind {
                     rows: remote.counted.rows,
                     dropped: remote.counted.dropped.0.clone(),
                     pairs: remote.pairs(&run.plan.layout),
+                    time: TimeRecord::new(&run.plan.layout.rules, remote.counted.time),
                     increment: remote.record.take(),
                     ..Found::default()
                 };

@@ -42,7 +42,7 @@ use crate::run::observations::input::Filters;
 use crate::run::observations::kind::ObservationsKind;
 use crate::run::observations::record::{Facts, ObservationsModelRecord};
 use crate::run::observations::rows::RowsWritten;
-use crate::run::record::{EmptyRecord, ModelEntry, Resumed};
+use crate::run::record::{EmptyRecord, ModelEntry, Resumed, TimeRecord};
 use crate::run::trajectories::Target;
 use crate::run::workers::Workers;
 use crate::run::workers::executor::blocking;
@@ -97,6 +97,11 @@ impl EvidenceKind for ObservationsKind {
         let found = Found {
             rows: training.found.rows,
             dropped: training.found.dropped.0.clone(),
+            time: plan
+                .layout
+                .rules()
+                .map(|rules| TimeRecord::of_gaps(rules, training.found.gaps))
+                .unwrap_or_default(),
             facts: facts(plan, &training),
             pairs: Some(vec![training.found.followers]),
             ..Found::default()

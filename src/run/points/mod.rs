@@ -37,7 +37,7 @@ use crate::run::kind::{EvidenceKind, Fitted, Found, Read, Running, Written};
 use crate::run::points::first_pass::{FirstPass, survey};
 use crate::run::points::kind::PointsKind;
 use crate::run::points::record::{Facts, PointFitRecord, PointsModelRecord};
-use crate::run::record::{ModelEntry, Resumed};
+use crate::run::record::{ModelEntry, Resumed, TimeRecord};
 use crate::run::summary::SHOWN;
 use crate::run::workers::Workers;
 use arrow::array::ArrayRef;
@@ -86,6 +86,10 @@ impl EvidenceKind for PointsKind {
         let found = Found {
             rows: first_pass.found.rows,
             dropped: first_pass.found.dropped.0.clone(),
+            time: layout
+                .rules()
+                .map(|rules| TimeRecord::of_gaps(rules, first_pass.found.gaps))
+                .unwrap_or_default(),
             facts: Facts {
                 points: points.sum(),
             },

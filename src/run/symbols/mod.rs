@@ -35,7 +35,7 @@ use crate::run::counting::increment::{self, Counting};
 use crate::run::counts::local::{COUNTED, COUNTING, counts_of_checkpoint};
 use crate::run::counts::model::partition_key;
 use crate::run::kind::{DroppedRows, EvidenceKind, Fitted, Found, Read, Running, Written};
-use crate::run::record::{EmptyRecord, ModelEntry, Resumed};
+use crate::run::record::{EmptyRecord, ModelEntry, Resumed, TimeRecord};
 use crate::run::symbols::fit::{Evidence, evidence};
 use crate::run::symbols::given::GivenModels;
 use crate::run::symbols::kind::SymbolsKind;
@@ -104,6 +104,7 @@ impl EvidenceKind for SymbolsKind {
         let found = Found {
             rows: counted.rows,
             dropped: fit::dropped(&counted.dropped),
+            time: TimeRecord::of_gaps(&plan.layout.rules, counted.time.gaps),
             increment,
             pairs: counted.pairs(&plan.layout),
             ..Found::default()
