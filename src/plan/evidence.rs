@@ -435,10 +435,33 @@ pub(crate) fn check_square(evidence: &RowRoles, reason: &str) -> Result<()> {
 }
 
 /// The step from a row to the one that follows it. Without an interval it is one row.
-pub(crate) fn row_step(interval: Option<&Lag>, time: &Field) -> Result<Step> {
+fn row_step(interval: Option<&Lag>, time: &Field) -> Result<Step> {
     interval.map_or(Ok(Step::Rows(1)), |interval| {
         step("interval", interval, time)
     })
+}
+
+/// Steps of a gap, at most: a filter predicts each of them.
+const GAP_STEPS: u64 = 1_000_000;
+
+/// The step from a row to the one that follows it, and the rules of the times of sequences.
+pub(crate) fn sequence_rules(
+    keys: &TimeKeys,
+    columns: &Columns,
+    time: &Field,
+    interval: Option<&Lag>,
+) -> Result<(Step, TimeRules)> {
+    let step = row_step(interval, time)?;
+    let rules = time_rules(keys, columns, time, &[step])?;
+    if let (Step::Ticks(ticks), Some(most)) = (step, rules.max_gap)
+        && most / ticks as u64 > GAP_STEPS
+    {
+        let [gap, ticks] = [most, ticks as u64].map(|n| length(n, time));
+        return Err(Error::spec(format!(
+            "`sequences.max_gap` = {gap} is more than a million times `sequences.interval` = {ticks}, and a filter predicts every interval of a gap; write a smaller `max_gap`"
+        )));
+    }
+    Ok((step, rules))
 }
 
 /// What can be done without an interval.

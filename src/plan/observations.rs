@@ -9,7 +9,7 @@ use crate::methods::filter::params::{KernelBayes, System};
 use crate::output::tables::observations::{self, FilterColumns, FilterRowColumns, OwnColumns};
 use crate::output::tables::run_schema::{LagColumn, RunSchema};
 use crate::plan::assignment::{Assignment, NewRows};
-use crate::plan::evidence::{Columns, row_step, time_rules};
+use crate::plan::evidence::{Columns, sequence_rules};
 use crate::plan::job::PlannedJob;
 use crate::plan::kind::{KindPlan, Line, PlanLines, Shown, with_job};
 use crate::plan::observations_given::{check_given, numbered, own_state};
@@ -286,11 +286,11 @@ fn layout(
         } => {
             let trajectory = columns.keys(trajectory, "trajectory")?;
             let time = columns.time(time)?;
-            let step = row_step(interval.as_ref(), &time)?;
+            let (step, rules) = sequence_rules(times, columns, &time, interval.as_ref())?;
             ObservationKey::Trajectories {
                 trajectory,
                 step,
-                rules: Box::new(time_rules(times, columns, &time, &[step])?),
+                rules: Box::new(rules),
                 time,
             }
         }
@@ -794,7 +794,7 @@ impl ObservationsPlan {
             ObservationKey::Trajectories {
                 trajectory, time, ..
             } => {
-                let follow = follow_text(self.interval.as_ref());
+                let follow = follow_text(self.interval.as_ref(), self.layout.bridges());
                 let order = order_text(trajectory, time, &self.times);
                 format!("{order}; {follow}{}", times_text(&self.times))
             }

@@ -107,12 +107,17 @@ pub(crate) fn add_times(rows: &mut Value, times: &TimeKeys) {
     }
 }
 
-/// Which row follows a row, as text.
-pub(crate) fn follow_text(interval: Option<&Lag>) -> String {
-    match interval {
-        None => "each row follows the one before".to_string(),
-        Some(interval) => format!("rows {interval} apart follow each other"),
-    }
+/// Which row follows a row, as text. `bridges` says whether filters go on through gaps.
+pub(crate) fn follow_text(interval: Option<&Lag>, bridges: bool) -> String {
+    let Some(interval) = interval else {
+        return "each row follows the one before".to_string();
+    };
+    let gaps = if bridges {
+        ", and filters predict through gaps of whole intervals"
+    } else {
+        ""
+    };
+    format!("rows {interval} apart follow each other{gaps}")
 }
 
 /// Whether only new files are counted, as JSON.

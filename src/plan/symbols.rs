@@ -9,7 +9,7 @@ use crate::output::tables::run_schema::RunSchema;
 use crate::output::tables::symbols::{self, RowColumns, SymbolColumns, SymbolTables};
 use crate::plan::assignment::{Assignment, NewRows};
 use crate::plan::counts::CountingPlan;
-use crate::plan::evidence::{Columns, row_step, time_rules};
+use crate::plan::evidence::{Columns, sequence_rules};
 use crate::plan::fits::{PlannedFit, PlannedValidation, planned};
 use crate::plan::increments::{Increments, increments};
 use crate::plan::job::PlannedJob;
@@ -25,6 +25,7 @@ use crate::read::lake::Lake;
 use crate::read::rows::layout::{Grouping, Layout, RowRoles};
 use crate::read::rows::states::{StateColumns, StateTable};
 use crate::read::rows::time_rules::TimeSteps;
+use crate::read::symbols::bridges;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::dataframe::DataFrame;
@@ -261,8 +262,7 @@ fn layout(pipeline: &Pipeline, columns: &Columns, partition: Vec<Field>) -> Resu
     let mut fits = pipeline.sequence_fits.iter();
     let first = fits.find_map(|fit| fit.method.spectral());
     let (block, kind) = first.map_or((1, WindowKind::All), |own| (own.block, own.windows));
-    let step = row_step(interval.as_ref(), &time)?;
-    let rules = time_rules(times, columns, &time, &[step])?;
+    let (step, rules) = sequence_rules(times, columns, &time, interval.as_ref())?;
     let evidence = RowRoles::Windows {
         trajectory: columns.keys(trajectory, "trajectory")?,
         symbol: StateColumns {
@@ -475,7 +475,7 @@ impl SymbolsPlan {
         let rows = self.rows();
         let order = order_text(rows.trajectory, rows.time, &self.times);
         let symbol = state_text(rows.symbol);
-        let follow = follow_text(self.interval.as_ref());
+        let follow = follow_text(self.interval.as_ref(), bridges(&self.layout));
         let length = 2 * rows.block + 1;
         let windows = if rows.first {
             format!("the first window of {length} rows of a trajectory")

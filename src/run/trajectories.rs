@@ -1,11 +1,12 @@
 //! Trajectories whose rows come in batches, and their rows in tables.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, counted};
 use crate::memory;
+use crate::output::number::grouped;
 use crate::output::place::Output;
 use crate::output::pointer::Begun;
 use crate::output::row_writer::RowWriter;
-use crate::read::rows::ordered::TrajectoryPart;
+use crate::read::rows::ordered::{Link, TrajectoryPart};
 use crate::read::rows::split::Split;
 use crate::read::rows::stop::bug;
 use arrow::array::{
@@ -17,6 +18,7 @@ use arrow::compute::{cast, concat, take_arrays};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Formatter};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -202,6 +204,42 @@ impl<T> OfFilter<'_, T> {
             std::iter::repeat_n(has_model, n)
         });
         NullBuffer::from(valid.collect::<Vec<bool>>())
+    }
+}
+
+/// How filters came over the gaps of some rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GapCounts {
+    /// Steps without a row that were predicted.
+    pub predicted_rows: u64,
+    /// Sequences that began again within a trajectory, because a gap was too long or no whole
+    /// number of steps.
+    pub restarts: u64,
+}
+
+impl GapCounts {
+    /// Counts what comes before the first row of a piece.
+    pub(crate) fn add_link(&mut self, link: Link) {
+        match link {
+            Link::First => {}
+            Link::Again => self.restarts += 1,
+            Link::After(steps) => self.predicted_rows += steps,
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &GapCounts) {
+        self.predicted_rows += other.predicted_rows;
+        self.restarts += other.restarts;
+    }
+
+    /// Writes the line of the summary.
+    pub(crate) fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let steps = counted(grouped(self.predicted_rows as f64), "step");
+        let restarts = counted(grouped(self.restarts as f64), "time");
+        writeln!(
+            f,
+            "  predicted through {steps} without a row; began again {restarts} within trajectories"
+        )
     }
 }
 

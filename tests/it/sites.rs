@@ -254,6 +254,7 @@ fn walks(lake: &Lake, steps: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_give_the_same_bytes() {
     let all = format!("{FILTERS}\n[output]\nrows = \"all\"\nerrors = true\n");
+    let gaps = MEASURED.swap("interval = 1", "interval = 1\nmax_gap = 2");
     let filters = FILTERS.swap("partition_by = [\"part\"]", "");
     let filters = format!("{filters}\n[output]\nerrors = true\n");
     // Only one of both fits has all points.
@@ -273,6 +274,7 @@ async fn tasks_give_the_same_bytes() {
                 (&filters, of_filters),
                 (STATIC, of_filters),
                 (MEASURED, of_filters),
+                (&gaps, of_filters),
             ][..],
         ),
         (

@@ -1,10 +1,11 @@
-//! The keys of time: gaps that end a trajectory, and several rows at one time. Counts are compared
-//! with window functions and sorts in SQL.
+//! The keys of time: gaps that end a trajectory or are predicted through, and several rows at one
+//! time. Counts are compared with window functions and sorts in SQL, filters with rows that have no
+//! observation and with sums over all symbols.
 
 use crate::cli::integers;
 use crate::counting::counts_by_gyre;
 use crate::inside::{InProcess, Schedule, run_with};
-use crate::lake::{Lake, Swap, cases, floats, integers_or_null};
+use crate::lake::{Lake, Rows, Swap, cases, floats, integers_or_null, texts_or_null};
 use crate::symbols;
 use arrow::array::ArrayRef;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
@@ -566,4 +567,358 @@ fn gaps_are_counted_for_all_kinds_of_rows() {
         assert_eq!(lake.record()["gaps"], 2, "{kind}");
         ran.says("  2 gaps longer than `max_gap`");
     }
+}
+
+/// Filters of walks of which rows are missing. `KEPT` stands for the rows that are there.
+const WALKS: &str = r#"
+job = { name = "walks", output = "out" }
+tables.walks.path = "walks.parquet"
+[sequences]
+sql = """
+SELECT g, id, 2 * t + CASE WHEN t >= 20 THEN 1 ELSE 0 END AS t, y, x, split FROM walks
+WHERE kept = 2"""
+trajectory = "id"
+time = "t"
+interval = 2
+max_gap = 8
+state = "y"
+observation = "x"
+split = "split"
+partition_by = "g"
+
+[[fit]]
+name = "kf"
+method = "kalman"
+
+[[fit]]
+name = "ekf"
+method = "ekf"
+f = ["0.9 * y + 0.1 * sin(y)"]
+h = ["y"]
+
+[[fit]]
+name = "kernel"
+method = "kernel_bayes"
+rule = "kbr"
+bandwidth = { state = 1.0, observation = 1.0 }
+lambda = 0.001
+
+[output]
+rows = "all"
+"#;
+
+/// Whether a step of a trajectory is there (2), missing in a gap that is bridged (1), or missing in
+/// a longer one (0). Steps at which filters start again are there.
+fn kept(id: i64, t: i64) -> i64 {
+    match t {
+        12..=15 if id % 2 == 0 => 0,
+        0 | 16 | 20 => 2,
+        _ if [3, 7, 8, 12, 13, 14].contains(&((t + 3 * id) % 17)) => 1,
+        _ => 2,
+    }
+}
+
+fn walks(lake: &Lake) {
+    let mut random = Pcg64::seed_from_u64(4);
+    let rows: Vec<(i64, i64)> = (0..6)
+        .flat_map(|id| (0..32).map(move |t| (id, t)))
+        .collect();
+    let mut state = 0.0f64;
+    let numbers: Vec<[f64; 2]> = rows
+        .iter()
+        .map(|(_, t)| {
+            state = if *t == 0 { 0.0 } else { 0.9 * state } + random.random_range(-1.0..1.0);
+            [state, state + random.random_range(-0.5..0.5)]
+        })
+        .collect();
+    let split = |id: i64| Some(if id < 2 { "train" } else { "test" });
+    let columns = vec![
+        ("g", integers(rows.iter().map(|row| row.0 % 2))),
+        ("id", integers(rows.iter().map(|row| row.0))),
+        ("t", integers(rows.iter().map(|row| row.1))),
+        ("y", floats(numbers.iter().map(|of| of[0]))),
+        ("x", floats(numbers.iter().map(|of| of[1]))),
+        ("kept", integers(rows.iter().map(|row| kept(row.0, row.1)))),
+        ("split", texts_or_null(rows.iter().map(|row| split(row.0)))),
+    ];
+    lake.table("walks.parquet", columns);
+}
+
+/// The bits of the numbers of each row, by trajectory and time.
+fn bits(rows: &Rows) -> BTreeMap<(i64, i64), Vec<u64>> {
+    let (ids, times) = (rows.integers("id"), rows.integers("t"));
+    let mut all: Vec<Vec<u64>> = vec![Vec::new(); rows.len()];
+    for fit in ["kf", "ekf", "kernel"] {
+        for column in ["mean", "variance", "decoded"] {
+            let lists = rows.lists(&format!("{fit}_{column}"));
+            for (own, list) in all.iter_mut().zip(lists) {
+                own.extend(list.iter().map(|x| x.to_bits()));
+            }
+        }
+        let scores = rows.floats(&format!("{fit}_log_score"));
+        for (own, score) in all.iter_mut().zip(scores) {
+            own.push(score.to_bits());
+        }
+    }
+    ids.into_iter().zip(times).zip(all).collect()
+}
+
+/// The sums of a number of all models of a record.
+fn sum_of(record: &serde_json::Value, name: &str) -> u64 {
+    let models = record["models"].as_array().expect("a list");
+    let numbers = models.iter().map(|model| model[name].as_u64());
+    numbers.map(|n| n.expect("a number")).sum()
+}
+
+#[test]
+fn filters_go_on_through_gaps_as_through_rows_without_an_observation() {
+    let lake = Lake::new();
+    walks(&lake);
+    let ran = lake.file("p.toml", WALKS).runs(&[]);
+    let found = bits(&lake.read("estimates"));
+    let record = lake.record();
+
+    let steps = (0..6).flat_map(|id| (0..32).map(move |t| (id, t)));
+    let of = |kind: i64| steps.clone().filter(move |(id, t)| kept(*id, *t) == kind);
+    assert_eq!(found.len(), of(2).count());
+    // A gap that is too long, or no multiple of the interval, is not predicted.
+    let is_predicted = |(id, t): &(i64, i64)| {
+        let rest = (*t..32).find(|t| kept(*id, *t) == 2);
+        let is_long = |end: i64| id % 2 == 0 && end == 16;
+        rest.is_some_and(|end| end != 20 && !is_long(end))
+    };
+    let predicted = of(1).filter(is_predicted).count() as u64;
+    assert!(predicted > 20 && predicted < of(1).count() as u64);
+    assert_eq!(sum_of(&record, "predicted_rows"), predicted);
+    assert_eq!(sum_of(&record, "restarts"), 6 + 3);
+    ran.says("without a row; began again");
+
+    // The same rows with others between them that have neither a state nor an observation.
+    let nulls = WALKS
+        .swap(
+            "y, x, split",
+            "CASE WHEN kept = 2 THEN y END AS y, CASE WHEN kept = 2 THEN x END AS x, split",
+        )
+        .swap("kept = 2\"\"\"", "kept > 0\"\"\"")
+        .swap("max_gap = 8\n", "")
+        .swap("output = \"out\"", "output = \"nulls\"");
+    lake.file("nulls.toml", &nulls);
+    let ran = lake.gyre(&["run", "nulls.toml"]).succeeds();
+    assert!(!ran.out.contains("without a row;"), "{}", ran.out);
+    let all = bits(&lake.read_at("nulls/estimates"));
+    assert_eq!(all.len(), of(2).count() + of(1).count());
+    for (key, own) in &found {
+        assert!(all[key] == *own, "{key:?}");
+    }
+    for column in ["test_mse", "mean_log_score"] {
+        let of = |output: &str| lake.read_at(&format!("{output}/fits")).floats(column);
+        assert_eq!(of("out"), of("nulls"), "{column}");
+    }
+    for column in ["kf_log_score", "kernel_mse"] {
+        let of = |output: &str| {
+            lake.read_at(&format!("{output}/trajectories"))
+                .floats(column)
+        };
+        assert_eq!(of("out"), of("nulls"), "{column}");
+    }
+
+    // New rows have the same estimates.
+    let ran = lake.assign(&[]).succeeds();
+    ran.says("without a row; began again");
+    let tables = lake.tables_of("new");
+    assert!(tables["estimates"] == lake.tables_of("out")["estimates"]);
+    let assigned = lake.records_of("new").remove(0);
+    assert_eq!(sum_of(&assigned, "predicted_rows"), predicted);
+    assert_eq!(sum_of(&assigned, "restarts"), 9);
+}
+
+#[test]
+fn a_largest_gap_below_two_intervals_changes_no_byte() {
+    let lake = Lake::new();
+    walks(&lake);
+    lake.file("p.toml", &WALKS.swap("max_gap = 8\n", ""))
+        .runs(&[]);
+    let expected = lake.tables_of("out");
+    for gap in ["2", "3"] {
+        let text = WALKS.swap("max_gap = 8", &format!("max_gap = {gap}"));
+        lake.runs_text(&text.swap("\"out\"", &format!("\"gap{gap}\"")));
+        assert!(lake.tables_of(&format!("gap{gap}")) == expected, "{gap}");
+        let record = lake.records_of(&format!("gap{gap}")).remove(0);
+        assert!(record["models"][0].get("restarts").is_none(), "{record}");
+    }
+    let plan = lake.file("p.toml", WALKS).call("plan", &[]).succeeds();
+    plan.says("rows 2 apart follow each other, and filters predict through gaps of whole intervals; a gap above 8");
+    let said = "is more than a million times `sequences.interval` = 2";
+    lake.call("plan", &["sequences.max_gap=2000002"])
+        .fails(2, said);
+    lake.call("plan", &["sequences.max_gap=2000000"]).succeeds();
+}
+
+/// A given model of two states and three symbols, for pages with missing rows and symbols.
+const PAGES: &str = r#"
+job = { name = "pages", output = "out" }
+tables.pages.path = "pages.parquet"
+[sequences]
+sql = "SELECT * FROM pages"
+trajectory = "id"
+time = "t"
+interval = 10
+max_gap = 32
+tolerance = 1
+symbol = "s"
+split = "split"
+
+[[fit]]
+name = "truth"
+method = "given_hmm"
+transition = { sql = """
+SELECT * FROM (VALUES (NULL, 'r', 0.4), (NULL, 's', 0.6), ('r', 'r', 0.7), ('r', 's', 0.3),
+  ('s', 'r', 0.2), ('s', 's', 0.8)) AS t(state, next, probability)""" }
+emission = { sql = """
+SELECT * FROM (VALUES ('r', 0, 0.5), ('r', 1, 0.3), ('r', 2, 0.2), ('s', 0, 0.1), ('s', 1, 0.2),
+  ('s', 2, 0.7)) AS t(state, s, probability)""" }
+
+[output]
+rows = "all"
+"#;
+
+/// Pr of the symbols, summed over those that are missing and over all paths of the two states.
+fn summed(shown: &[Option<i64>]) -> f64 {
+    const START: [f64; 2] = [0.4, 0.6];
+    const NEXT: [[f64; 2]; 2] = [[0.7, 0.3], [0.2, 0.8]];
+    const SHOWS: [[f64; 3]; 2] = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]];
+    if let Some(at) = shown.iter().position(Option::is_none) {
+        let with = |symbol: i64| {
+            let mut shown = shown.to_vec();
+            shown[at] = Some(symbol);
+            summed(&shown)
+        };
+        return (0..3).map(with).sum();
+    }
+    let symbols: Vec<usize> = shown.iter().flatten().map(|s| *s as usize).collect();
+    let paths = 0..1usize << symbols.len();
+    let of_path = |path: usize| {
+        let state = |at: usize| (path >> at) & 1;
+        let mut product = 1.0;
+        for (at, &symbol) in symbols.iter().enumerate() {
+            product *= match at {
+                0 => START[state(0)],
+                _ => NEXT[state(at - 1)][state(at)],
+            };
+            product *= SHOWS[state(at)][symbol];
+        }
+        product
+    };
+    paths.map(of_path).sum()
+}
+
+/// A row: trajectory, time, symbol.
+type Page = (i64, i64, Option<i64>);
+
+/// Trajectories of pages. Those of trajectory 9 are for training.
+fn pages() -> Vec<Page> {
+    let texts = [
+        // Two steps without a row, then one; the times are near.
+        (0, "0=0 10=2 39=1 49=1 70=0"),
+        // Symbols that are null, alone and beside a missing row, first and last.
+        (1, "0=? 10=2 20=? 30=0 40=? 61=1 70=?"),
+        // A gap that is too long, and one that is no multiple.
+        (2, "0=1 10=1 50=2 65=0 75=0"),
+        // Null symbols over a time that is too long.
+        (3, "0=1 10=? 20=? 30=? 40=2 50=2"),
+        (
+            9,
+            "0=0 10=1 20=2 30=2 40=1 50=0 60=0 70=2 80=1 90=1 100=0 110=2",
+        ),
+    ];
+    let of = |(id, text): (i64, &'static str)| {
+        let rows = text.split(' ').map(move |row| {
+            let (t, symbol) = row.split_once('=').expect("a row");
+            (id, t.parse().expect("a time"), symbol.parse().ok())
+        });
+        rows.collect::<Vec<Page>>()
+    };
+    texts.into_iter().flat_map(of).collect()
+}
+
+/// The log-likelihood of each test row of `pages`, by trajectory and time. The sequences, with a
+/// mark for each step without a row, are found by hand.
+fn scores_by_hand() -> BTreeMap<(i64, i64), f64> {
+    let sequences = [
+        (0, &[0, 10, 39, 49, 70][..], "02??11?0"),
+        (1, &[10, 30, 61], "2?0??1"),
+        (2, &[0, 10], "11"),
+        (2, &[50], "2"),
+        (2, &[65, 75], "00"),
+        (3, &[0], "1"),
+        (3, &[40, 50], "22"),
+    ];
+    let mut scores = BTreeMap::new();
+    for (id, times, shown) in sequences {
+        let shown: Vec<Option<i64>> = shown
+            .chars()
+            .map(|c| c.to_digit(10).map(i64::from))
+            .collect();
+        let there = (0..shown.len()).filter(|&at| shown[at].is_some());
+        for (time, at) in times.iter().zip(there) {
+            let ratio = summed(&shown[..=at]) / summed(&shown[..at]);
+            scores.insert((id, *time), ratio.ln());
+        }
+    }
+    scores
+}
+
+#[test]
+fn filters_of_symbols_sum_over_missing_ones() {
+    let (mut rows, expected) = (pages(), scores_by_hand());
+    let lake = Lake::new();
+    let mut random = Pcg64::seed_from_u64(3);
+    rows.shuffle(&mut random);
+    let split = |id: i64| Some(if id == 9 { "train" } else { "test" });
+    let columns = vec![
+        ("id", integers(rows.iter().map(|row| row.0))),
+        ("t", integers(rows.iter().map(|row| row.1))),
+        ("s", integers_or_null(rows.iter().map(|row| row.2))),
+        ("split", texts_or_null(rows.iter().map(|row| split(row.0)))),
+    ];
+    lake.table("pages.parquet", columns);
+    let ran = lake.runs_text(PAGES);
+    ran.says("predicted through 6 steps without a row; began again 3 times within trajectories");
+    let found = lake.read("predictions");
+    let keys = found.integers("id").into_iter().zip(found.integers("t"));
+    let scores: BTreeMap<(i64, i64), f64> =
+        keys.zip(found.floats("truth_log_likelihood")).collect();
+    assert_eq!(
+        scores.len(),
+        rows.iter().filter(|row| row.2.is_some()).count()
+    );
+    for (key, expected) in &expected {
+        assert!((scores[key] - expected).abs() < 1e-12, "{key:?}");
+    }
+    // Held-out scores are means over the rows that are there.
+    let mean = expected.values().sum::<f64>() / expected.len() as f64;
+    assert!((lake.read("fits").floats("held_out")[0] - mean).abs() < 1e-12);
+    let record = lake.record();
+    assert_eq!(sum_of(&record, "predicted_rows"), 6);
+    assert_eq!(sum_of(&record, "restarts"), 3);
+
+    lake.assign(&[]).succeeds();
+    assert!(lake.tables_of("new")["predictions"] == lake.tables_of("out")["predictions"]);
+    assert_eq!(
+        sum_of(&lake.records_of("new").remove(0), "predicted_rows"),
+        6
+    );
+    // Without the key, each gap and each null symbol begins a sequence.
+    lake.runs_text(
+        &PAGES
+            .swap("max_gap = 32\n", "")
+            .swap("\"out\"", "\"short\""),
+    );
+    let short = lake.read_at("short/predictions");
+    let times = short.integers("t");
+    let at = (0..short.len()).find(|&at| short.integers("id")[at] == 1 && times[at] == 30);
+    let score = short.floats("truth_log_likelihood")[at.expect("a row")];
+    assert!((score - summed(&[Some(0)]).ln()).abs() < 1e-12);
+    let record = lake.records_of("short").remove(0);
+    assert!(record["models"][0].get("predicted_rows").is_none());
 }

@@ -166,6 +166,20 @@ impl FilterModel {
         }
     }
 
+    /// Goes on by a number of steps without a row. The state is that after as many rows without
+    /// an observation, to the last bit.
+    ///
+    /// # Panics
+    /// If the state or the scratch memory is that of another model.
+    pub(crate) fn predict(&self, state: &mut FilterState, scratch: &mut Scratch, steps: u64) {
+        let (width, d) = self.widths();
+        let missing = vec![f64::NAN; d];
+        for _ in 0..steps {
+            let mut unused = Estimates::new(width);
+            self.push(state, scratch, &missing, &|_| None, &mut unused);
+        }
+    }
+
     /// The weights of the training rows after the observation of one row of a static problem, and
     /// nothing for other models. For rows without an observation, the weights of the prior.
     pub(crate) fn posterior_weights(&self, observation: &[f64]) -> Vec<f64> {

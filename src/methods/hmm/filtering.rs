@@ -3,7 +3,8 @@
 //! The state b starts at b₁/(b_∞ᵀb₁). The raw prediction of a symbol is b_∞ᵀB_x b. Raw predictions
 //! are clipped at `floor`, divided by their sum S and mixed with the distribution of all symbols.
 //! After the symbol, b ← B_x b/(b_∞ᵀB_x b). If this normaliser is at most `floor`, or the symbol is
-//! unseen, the state is reset to the start.
+//! unseen, the state is reset to the start. A step without a row has Σ_x B_x in place of B_x, and
+//! no log-likelihood.
 //!
 //! *Only what matters is computed.* S is Σ_x b_∞ᵀB_x b and what clipping adds. With s the start and
 //! d = ‖b − s‖, the raw prediction of a class is within R·s ± ‖R⊥‖d, where R = b_∞ᵀB_x and R⊥ is
@@ -18,6 +19,7 @@ use crate::methods::hmm::model::{HmmModel, UNSEEN};
 use multiversion::multiversion;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
 
 /// Classes per block.
 const LANES: usize = 16;
@@ -41,6 +43,8 @@ pub struct Filter<'a> {
     last_is_first: bool,
     /// Σ_x b_∞ᵀB_x.
     row_sum: Vec<f64>,
+    /// Σ_x B_x, made at the first step without a row: k × k.
+    operator_sum: OnceLock<Vec<f64>>,
     blocks: Blocks,
 }
 
@@ -171,6 +175,7 @@ impl<'a> Filter<'a> {
             },
             last_is_first,
             row_sum,
+            operator_sum: OnceLock::new(),
             blocks,
         };
         let mut start = filter.start.clone();
@@ -218,6 +223,26 @@ impl<'a> Filter<'a> {
                 out.next_probability.push(probability);
             }
         }
+    }
+
+    /// Goes on by a number of steps without a row: b ← Sb/(b_∞ᵀSb) with S = Σ_x B_x. If a
+    /// normaliser is at most the floor, the state is the start. Returns whether it is.
+    pub(crate) fn predict(&self, state: &mut FilterState, steps: u64) -> bool {
+        if steps == 0 {
+            return false;
+        }
+        let sum = self
+            .operator_sum
+            .get_or_init(|| self.model.sum_of_operators());
+        let mut raw = vec![0.0; self.model.rank];
+        for _ in 0..steps {
+            multiply(sum, &state.state, &mut raw);
+            if !self.normalise(state, &raw) {
+                return true;
+            }
+        }
+        self.prepare(state);
+        false
     }
 
     /// The score of a whole sequence.
@@ -283,27 +308,41 @@ impl<'a> Filter<'a> {
         let at = symbol as usize;
         let class = self.model.class_of[at];
         multiply(self.model.operator(class), &state.state, raw);
-        let normaliser = if self.last_is_first {
-            raw[0]
-        } else {
-            dot(&self.model.last, raw)
-        };
+        let normaliser = self.normaliser(raw);
         // NaN is clipped, too.
         let clipped = normaliser.max(self.floor);
         let own = self.model.share[at] * clipped / state.sum;
         let probability = (1.0 - self.unigram) * own + self.unigram * self.model.unigram[at];
-        let is_lost = !(normaliser > self.floor && normaliser.is_finite());
-        if is_lost {
-            state.clone_from(&self.start);
-        } else {
-            let scale = 1.0 / normaliser;
-            for (state, raw) in state.state.iter_mut().zip(&*raw) {
-                *state = raw * scale;
-            }
+        let is_lost = !self.normalise(state, raw);
+        if !is_lost {
             self.prepare(state);
         }
         // A fold may lack the symbol, and so give it no share at all.
         (probability.max(self.floor).ln(), is_lost)
+    }
+
+    /// b_∞ᵀ of a state.
+    fn normaliser(&self, raw: &[f64]) -> f64 {
+        if self.last_is_first {
+            raw[0]
+        } else {
+            dot(&self.model.last, raw)
+        }
+    }
+
+    /// Sets the state to `raw`, normalised. If it cannot be normalised, the state is the start, and
+    /// the result is false.
+    fn normalise(&self, state: &mut FilterState, raw: &[f64]) -> bool {
+        let normaliser = self.normaliser(raw);
+        if !(normaliser > self.floor && normaliser.is_finite()) {
+            state.clone_from(&self.start);
+            return false;
+        }
+        let scale = 1.0 / normaliser;
+        for (state, raw) in state.state.iter_mut().zip(raw) {
+            *state = raw * scale;
+        }
+        true
     }
 
     /// Computes S and the negative predictions of a state.

@@ -422,10 +422,12 @@ pub(crate) struct SequencesText {
     #[serde(default)]
     pub duplicates: Duplicates,
     /// The time between rows that follow each other: a whole number or a duration. Rows that are
-    /// further apart begin a new sequence. Without it, a row follows the one before in time order.
+    /// further apart begin a new sequence, unless `max_gap` lets filters predict through the gap.
+    /// Without it, a row follows the one before in time order.
     pub interval: Option<Lag>,
     /// The longest time between a row and the next one of its trajectory: a whole number or a
-    /// duration. A longer gap ends the sequence and the trajectory.
+    /// duration. A longer gap ends the sequence and the trajectory. With `interval`, filters
+    /// predict through gaps up to it that are a whole number of intervals.
     pub max_gap: Option<Lag>,
     /// How much the time between two rows may differ from `interval`: a whole number or a duration,
     /// less than half of the interval. Without it, times must fit exactly.

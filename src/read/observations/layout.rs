@@ -97,6 +97,14 @@ impl ObservationLayout {
         })
     }
 
+    /// Whether filters go on through gaps between rows.
+    pub(crate) fn bridges(&self) -> bool {
+        match &self.key {
+            ObservationKey::Trajectories { step, rules, .. } => rules.bridges(*step),
+            ObservationKey::Rows { .. } => false,
+        }
+    }
+
     /// The layout of rows whose ties are resolved: the column that orders them is gone.
     pub(crate) fn resolved(&self) -> ObservationLayout {
         let mut layout = self.clone();

@@ -50,8 +50,21 @@ pub(crate) struct Piece {
     /// Whether the first row begins a sequence. Otherwise it follows the last row of the batch
     /// before.
     pub(crate) begins: bool,
+    /// How a filter comes to the first row.
+    pub(crate) link: Link,
     /// What the rows are used for.
     pub(crate) split: Split,
+}
+
+/// How a filter comes to a row from the row before it that has a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// It starts: the row is the first one of its trajectory, or the row before has another split.
+    First,
+    /// It starts again, because the gap is too long or no whole number of steps.
+    Again,
+    /// It goes on after this number of steps without a row.
+    After(u64),
 }
 
 /// What reading found beside the sequences.
@@ -212,6 +225,8 @@ struct Last {
     tick: i64,
     split: Split,
     has_place: bool,
+    /// The time and the split of the last row of the trajectory that has a place.
+    placed: Option<(i64, Split)>,
 }
 
 impl Last {
@@ -220,6 +235,7 @@ impl Last {
         tick: 0,
         split: Split::Neither,
         has_place: false,
+        placed: None,
     };
 }
 
@@ -391,8 +407,11 @@ impl Ordered {
         let mut trajectories = Vec::with_capacity(rows.runs.len());
         let mut pieces: Vec<Piece> = Vec::new();
         let mut continues = rows.continues;
+        let mut placed = None;
         for (run, &partition) in rows.runs.iter().zip(&rows.partitions) {
             let (first_row, first_piece) = (kept.len(), pieces.len());
+            let last = self.last.as_ref().filter(|_| continues);
+            placed = last.and_then(|last| last.placed);
             for row in run.clone() {
                 let before = if row > run.start {
                     Some((tick(row - 1), splits[row - 1], has_place(row - 1)))
@@ -419,9 +438,15 @@ impl Ordered {
                     _ => pieces.push(Piece {
                         rows: at..at + 1,
                         begins: !follows,
+                        link: if follows {
+                            Link::After(0)
+                        } else {
+                            self.link(placed, tick(row), splits[row])
+                        },
                         split: splits[row],
                     }),
                 }
+                placed = Some((tick(row), splits[row]));
             }
             trajectories.push(TrajectoryPart {
                 rows: first_row..kept.len(),
@@ -435,12 +460,24 @@ impl Ordered {
             let last = self.last.get_or_insert(Last::NONE);
             (last.tick, last.split) = (tick(n - 1), splits[n - 1]);
             last.has_place = has_place(n - 1);
+            last.placed = placed;
         }
         Placed {
             kept,
             trajectories,
             pieces,
         }
+    }
+
+    /// How a filter comes to a row that begins a sequence. `placed` is the last row of its
+    /// trajectory that has a place: rows without one are missing.
+    fn link(&self, placed: Option<(i64, Split)>, tick: i64, split: Split) -> Link {
+        let Some((before, _)) = placed.filter(|(_, own)| *own == split) else {
+            return Link::First;
+        };
+        let OrderRoles { step, rules, .. } = &self.roles;
+        let steps = step.and_then(|step| rules.steps_between(step, before, tick));
+        steps.map_or(Link::Again, |steps| Link::After(steps - 1))
     }
 
     /// Runs of rows of one trajectory, and whether the first one continues that of the last batch.

@@ -119,6 +119,35 @@ impl TimeRules {
         fits && !self.ends_between(before, after)
     }
 
+    /// Whether filters go on through gaps between rows that should be a step apart: the largest gap
+    /// has room for a missing row.
+    pub(crate) fn bridges(&self, step: Step) -> bool {
+        let (Step::Ticks(ticks), Some(most)) = (step, self.max_gap) else {
+            return false;
+        };
+        most / 2 >= ticks as u64
+    }
+
+    /// The whole number of steps between rows at these times, if filters go on from the one to the
+    /// other.
+    pub(crate) fn steps_between(&self, step: Step, before: i64, after: i64) -> Option<u64> {
+        let Step::Ticks(ticks) = step else {
+            return None;
+        };
+        if !self.bridges(step) || self.ends_between(before, after) {
+            return None;
+        }
+        let (elapsed, ticks) = (after.wrapping_sub(before) as u64, ticks as u64);
+        let (whole, rest) = (elapsed / ticks, elapsed % ticks);
+        let (steps, off) = if rest < ticks - rest {
+            (whole, rest)
+        } else {
+            (whole + 1, ticks - rest)
+        };
+        let fits = rest == 0 || self.tolerance.is_some_and(|within| off <= within);
+        (fits && steps > 0).then_some(steps)
+    }
+
     /// The rules for rows whose ties are resolved: the column that orders them is gone.
     pub(crate) fn resolved(&self) -> TimeRules {
         TimeRules {
@@ -145,5 +174,46 @@ impl TimeRules {
     /// Whether these are the default rules.
     pub(crate) fn is_default(&self) -> bool {
         *self == TimeRules::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(max_gap: u64, tolerance: Option<u64>, gaps: &[i64]) -> Vec<Option<u64>> {
+        let rules = TimeRules {
+            max_gap: Some(max_gap),
+            tolerance,
+            ..TimeRules::default()
+        };
+        let between = |gap: &i64| rules.steps_between(Step::Ticks(10), -5, gap - 5);
+        gaps.iter().map(between).collect()
+    }
+
+    #[test]
+    fn gaps_of_whole_steps_are_bridged_up_to_the_largest() {
+        let gaps = [10, 20, 21, 29, 30, 31, 40];
+        let whole = [Some(1), Some(2), None, None, Some(3), None, None];
+        assert_eq!(steps(35, None, &gaps), whole);
+        let near = [Some(1), Some(2), Some(2), Some(3), Some(3), Some(3), None];
+        assert_eq!(steps(35, Some(2), &gaps), near);
+        // A gap below half of a step is no step.
+        assert_eq!(steps(35, Some(2), &[1, 2, 8]), [None, None, Some(1)]);
+    }
+
+    #[test]
+    fn a_largest_gap_below_two_steps_bridges_nothing() {
+        assert_eq!(steps(19, Some(2), &[10, 18, 19, 20]), [None; 4]);
+        assert_eq!(steps(20, None, &[20, 30]), [Some(2), None]);
+        let rules = TimeRules::default();
+        assert!(!rules.bridges(Step::Ticks(10)) && !rules.bridges(Step::Rows(1)));
+        let all = TimeRules {
+            max_gap: Some(u64::MAX),
+            ..rules
+        };
+        assert!(all.bridges(Step::Ticks(i64::MAX)) && !all.bridges(Step::Rows(1)));
+        let most = all.steps_between(Step::Ticks(1), i64::MIN, i64::MAX);
+        assert_eq!(most, Some(u64::MAX));
     }
 }

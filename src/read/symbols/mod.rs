@@ -335,6 +335,14 @@ pub(crate) fn has_split(layout: &Layout) -> bool {
     rows.is_some_and(|rows| rows.split.is_some())
 }
 
+/// Whether filters go on through gaps between rows.
+pub(crate) fn bridges(layout: &Layout) -> bool {
+    match layout.evidence {
+        RowRoles::Windows { step, .. } => layout.rules.bridges(step),
+        _ => false,
+    }
+}
+
 /// The rows of a window.
 pub(crate) fn window_rows(layout: &Layout) -> u64 {
     match layout.evidence {

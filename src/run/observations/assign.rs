@@ -10,6 +10,7 @@ use crate::output::tables::observations::{
 };
 use crate::plan::job::check_names;
 use crate::plan::observations::{NewObservations, row_columns, run_schema};
+use crate::read::observations::layout::ObservationLayout;
 use crate::read::observations::{ObservationInput, Widths};
 use crate::run::assign::kind::{
     AssignedRows, Assigning, Assigns, Model, by_partition, check_alike,
@@ -19,8 +20,7 @@ use crate::run::observations::record::missing;
 use crate::run::observations::rows::{RowTables, RowsWritten};
 use crate::run::observations::scoring::RowFilter;
 use crate::run::observations::{fit_rows, known, rows};
-use crate::run::trajectories::Target;
-use arrow::datatypes::Field;
+use crate::run::trajectories::{GapCounts, Target};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -37,6 +37,9 @@ pub(crate) struct AssignedObservations {
     /// Those of them with other numbers, by the names of the missing ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_numbers: BTreeMap<String, u64>,
+    /// How filters came over gaps, if they go on through them.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<GapCounts>,
     /// Trajectories that were filtered; rows, for a static problem.
     pub trajectories: u64,
     /// One entry per fit.
@@ -147,9 +150,8 @@ impl Assigns for ObservationsKind {
         let target = Target { output, begun };
         let found = rows::write(input, &tables, target, &|n| progress.advance(n)).await?;
         let partitions = (known.models.len(), &found.found.partitions[..]);
-        let record = |partition, _: &_| {
-            AssignedObservations::of(partition, &new.layout.observation, &known, &found)
-        };
+        let record =
+            |partition, _: &_| AssignedObservations::of(partition, &new.layout, &known, &found);
         let (models, lacking) = by_partition(written, partitions, &found.rows, record);
         if new.held_out && found.found.rows > 0 && found.rows.is_empty() {
             let rows = counted(found.found.rows, "row");
@@ -171,10 +173,9 @@ impl Assigns for ObservationsKind {
 }
 
 impl AssignedObservations {
-    /// `observation` are its columns.
     fn of(
         partition: u32,
-        observation: &[Field],
+        layout: &ObservationLayout,
         known: &known::KnownFilters,
         found: &RowsWritten,
     ) -> Self {
@@ -196,7 +197,8 @@ impl AssignedObservations {
         AssignedObservations {
             rows: rows.rows,
             missing: rows.missing.rows(),
-            missing_numbers: rows.missing.by_name(observation),
+            missing_numbers: rows.missing.by_name(&layout.observation),
+            gaps: layout.bridges().then_some(rows.gaps),
             trajectories: rows.trajectories,
             fits: fits.collect(),
         }
@@ -208,6 +210,9 @@ impl Display for AssignedObservations {
         write!(f, "{}", counted(grouped(self.rows as f64), "row"))?;
         missing(f, self.missing, &self.missing_numbers)?;
         writeln!(f)?;
+        if let Some(gaps) = &self.gaps {
+            gaps.write(f)?;
+        }
         for fit in &self.fits {
             write!(f, "  {}", fit.name)?;
             if let Some(mse) = fit.mse {

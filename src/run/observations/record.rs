@@ -8,6 +8,7 @@ use crate::run::kind;
 use crate::run::observations::fit::FitTime;
 use crate::run::observations::rows::RowsWritten;
 use crate::run::summary::warnings;
+use crate::run::trajectories::GapCounts;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -50,6 +51,9 @@ pub(crate) struct ObservationsModelRecord {
     /// Those of them with other numbers, by the names of the missing ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_numbers: BTreeMap<String, u64>,
+    /// How filters came over gaps, if they go on through them.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<GapCounts>,
     /// Trajectories that were filtered; rows, for a static problem.
     pub trajectories: u64,
     /// One entry per fit.
@@ -141,6 +145,7 @@ impl ObservationsModelRecord {
             rows: rows.rows,
             missing: rows.missing.rows(),
             missing_numbers: rows.missing.by_name(&plan.layout.observation),
+            gaps: plan.layout.bridges().then_some(rows.gaps),
             trajectories: rows.trajectories,
             fits: fits.collect(),
         }
@@ -189,6 +194,9 @@ impl Display for ObservationsModelRecord {
         write!(f, "filtered {}", counted(grouped(self.rows as f64), "row"))?;
         missing(f, self.missing, &self.missing_numbers)?;
         writeln!(f)?;
+        if let Some(gaps) = &self.gaps {
+            gaps.write(f)?;
+        }
         let partial: u64 = self.missing_numbers.values().sum();
         for own in &self.fits {
             fit(f, own)?;

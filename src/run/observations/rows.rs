@@ -19,7 +19,9 @@ use crate::run::observations::missing::MissingRows;
 use crate::run::observations::objectives::Objectives;
 use crate::run::observations::scoring::{RowFilter, Scored, Scoring};
 use crate::run::observations::seconds::FilterSeconds;
-use crate::run::trajectories::{self, EndedRow, OfFilter, Open, Target, lists, place, typed};
+use crate::run::trajectories::{
+    self, EndedRow, GapCounts, OfFilter, Open, Target, lists, place, typed,
+};
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, RecordBatch, StringArray,
     UInt32Array, UInt64Array,
@@ -74,6 +76,8 @@ pub(crate) struct PartitionRows {
     pub(crate) rows: u64,
     /// Rows of which a number of the observation is missing.
     pub(crate) missing: MissingRows,
+    /// The gaps between them.
+    pub(crate) gaps: GapCounts,
     /// Trajectories with a filtered row.
     pub(crate) trajectories: u64,
 }
@@ -96,6 +100,7 @@ impl Tally {
             of_partition.trajectories += u64::from(row.begins);
             of_partition.rows += row.sums.rows;
             of_partition.missing.add(&row.sums.missing);
+            of_partition.gaps.add(&row.sums.gaps);
             for (fit, own) in row.sums.fits.iter().enumerate() {
                 let of_fit = self.of_fits.entry((row.partition, fit)).or_default();
                 of_fit.splits[row.split].add(own);
@@ -240,6 +245,7 @@ impl FitSums {
 pub(crate) struct SplitSums {
     rows: u64,
     missing: MissingRows,
+    gaps: GapCounts,
     /// By fit.
     fits: Vec<Sums>,
     /// Errors by fit and row, if they are wanted and the rows are test rows.
@@ -331,13 +337,17 @@ impl Totals {
         let mut ended = Vec::new();
         for task in scored {
             let mut at = 0;
-            for place in task.trajectories.clone() {
-                let part = &batch.trajectories[place];
+            for nth in task.trajectories.clone() {
+                let part = &batch.trajectories[nth];
                 if !part.continues || self.trajectory.is_none() {
                     self.close(|sums| sums.rows, &mut ended);
-                    self.begin(offset + place as u32, part.partition);
+                    self.begin(offset + nth as u32, part.partition);
                 }
                 for piece in scoring.pieces(batch, part) {
+                    if let Some(open) = &mut self.trajectory {
+                        let sums = &mut open.splits[place(piece.split)];
+                        sums.gaps.add_link(piece.link);
+                    }
                     for row in piece.rows.clone() {
                         let of = scoring.takes(batch, part.partition, row);
                         self.add(batch, task, piece.split, [row, at], of);

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::evidence::observations::Supervision;
 use crate::methods::filter::model::{Estimates, FilterModel, FilterState};
 use crate::read::observations::ObservationBatch;
-use crate::read::rows::ordered::{Piece, TrajectoryPart};
+use crate::read::rows::ordered::{Link, Piece, TrajectoryPart};
 use crate::read::rows::split::Split;
 use crate::run::observations::fit_rows::Steps;
 use crate::run::trajectories::{self, score_tasks, tasks};
@@ -141,8 +141,11 @@ impl<'a> Scoring<'a> {
                 state = self.carried.get(at).cloned().flatten();
             }
             for piece in self.pieces(batch, part) {
-                let mut current = match state.take() {
-                    Some(state) if !piece.begins => state,
+                let mut current = match (piece.link, state.take()) {
+                    (Link::After(steps), Some(mut state)) => {
+                        model.predict(&mut state, &mut scratch, steps);
+                        state
+                    }
                     _ => model.start(),
                 };
                 let rows = piece.rows.clone();

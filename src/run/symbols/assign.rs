@@ -10,7 +10,7 @@ use crate::output::tables::symbols::{
 use crate::plan::job::check_names;
 use crate::plan::symbols::{NewSymbols, WindowRows, check_distribution};
 use crate::read::rows::states::StateTable;
-use crate::read::symbols::SymbolInput;
+use crate::read::symbols::{SymbolInput, bridges};
 use crate::run::assign::kind::{
     AssignedRows, Assigning, Assigns, Model, by_partition, check_alike,
 };
@@ -19,7 +19,7 @@ use crate::run::symbols::kind::SymbolsKind;
 use crate::run::symbols::record::rows_line;
 use crate::run::symbols::rows::{FitRows, LeastLikely, RowTables};
 use crate::run::symbols::{known, rows};
-use crate::run::trajectories::Target;
+use crate::run::trajectories::{GapCounts, Target};
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
@@ -32,6 +32,9 @@ pub(crate) struct AssignedSymbols {
     pub rows: u64,
     /// Rows whose symbol the models do not have.
     pub unseen: u64,
+    /// How filters came over gaps, if they go on through them.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<GapCounts>,
     /// Trajectories that were filtered.
     pub trajectories: u64,
     /// One entry per fit.
@@ -117,6 +120,7 @@ impl Assigns for SymbolsKind {
                 AssignedSymbols {
                     rows: rows.rows,
                     unseen: rows.unseen,
+                    gaps: bridges(&new.layout).then_some(rows.gaps),
                     trajectories: rows.trajectories,
                     fits: fits.collect(),
                 }
@@ -147,6 +151,9 @@ impl FilteredFitRecord {
 impl Display for AssignedSymbols {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         rows_line(f, self.rows, self.trajectories, self.unseen)?;
+        if let Some(gaps) = &self.gaps {
+            gaps.write(f)?;
+        }
         for fit in &self.fits {
             let (name, mean) = (&fit.name, fit.mean_log_likelihood);
             writeln!(f, "  {name}  {mean:.4} nats per symbol")?;

@@ -220,7 +220,7 @@ impl EvidenceKind for SymbolsKind {
     }
 
     fn record(
-        _: &Running<'_, Self>,
+        run: &Running<'_, Self>,
         fitted: &Fitted<Self>,
         written: &Written<Self>,
         at: usize,
@@ -229,7 +229,7 @@ impl EvidenceKind for SymbolsKind {
         ModelEntry {
             partition: partition_key(&fitted.shared.found.run, model.partition),
             lag: None,
-            model: SymbolsModelRecord::of(model, written.rows.as_ref()),
+            model: SymbolsModelRecord::of(model, &run.plan.layout, written.rows.as_ref()),
         }
     }
 }

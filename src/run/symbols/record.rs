@@ -3,9 +3,12 @@
 use crate::error::counted;
 use crate::output::number::grouped;
 use crate::output::tables::symbols::{SymbolFit, SymbolsModel};
+use crate::read::rows::layout::Layout;
+use crate::read::symbols::bridges;
 use crate::run::kind;
 use crate::run::summary::{SHOWN, warnings};
 use crate::run::symbols::rows::{LeastLikely, RowsWritten};
+use crate::run::trajectories::GapCounts;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 
@@ -37,6 +40,9 @@ pub(crate) struct SymbolsModelRecord {
     pub rows: u64,
     /// Rows whose symbol the models do not have.
     pub unseen: u64,
+    /// How filters came over gaps, if they go on through them.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<GapCounts>,
     /// Trajectories that were filtered.
     pub trajectories: u64,
     /// One entry per fit.
@@ -94,7 +100,11 @@ pub(crate) struct SymbolFitRecord {
 
 impl SymbolsModelRecord {
     /// The record of the fits of a partition.
-    pub(crate) fn of(model: &SymbolsModel, written: Option<&RowsWritten>) -> SymbolsModelRecord {
+    pub(crate) fn of(
+        model: &SymbolsModel,
+        layout: &Layout,
+        written: Option<&RowsWritten>,
+    ) -> SymbolsModelRecord {
         let partition = model.partition as u32;
         let rows = written.and_then(|written| written.rows.get(&partition));
         let rows = rows.copied().unwrap_or_default();
@@ -109,6 +119,7 @@ impl SymbolsModelRecord {
             windows: model.n_windows(),
             rows: rows.rows,
             unseen: rows.unseen,
+            gaps: bridges(layout).then_some(rows.gaps),
             trajectories: rows.trajectories,
             fits: fits.collect(),
         }
@@ -153,6 +164,9 @@ impl Display for SymbolsModelRecord {
         let triples = counted(grouped(self.triples as f64), "different window");
         write!(f, "{symbols}, {triples}; ")?;
         rows_line(f, self.rows, self.trajectories, self.unseen)?;
+        if let Some(gaps) = &self.gaps {
+            gaps.write(f)?;
+        }
         self.fits.iter().try_for_each(|own| fit(f, own))
     }
 }

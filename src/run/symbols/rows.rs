@@ -18,7 +18,7 @@ use crate::read::symbols::{SymbolBatch, SymbolInput, SymbolReader, window_rows};
 use crate::run::symbols::held_out::HeldOutSums;
 use crate::run::symbols::scoring::{PartitionScorers, Scored, Scoring, SymbolMap, TaskScores};
 use crate::run::trajectories::{
-    Ended, EndedRow, OfFilter, Open, SPLITS, Target, lists, place, typed,
+    Ended, EndedRow, GapCounts, OfFilter, Open, SPLITS, Target, lists, place, typed,
 };
 use arrow::array::{
     ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, UInt32Array, UInt64Array,
@@ -84,6 +84,8 @@ pub(crate) struct PartitionRows {
     pub(crate) rows: u64,
     /// Rows whose symbol the model does not have.
     pub(crate) unseen: u64,
+    /// The gaps between rows with a symbol.
+    pub(crate) gaps: GapCounts,
     /// Trajectories with a symbol.
     pub(crate) trajectories: u64,
     /// Training rows of sequences that are shorter than a window.
@@ -275,6 +277,7 @@ impl Totals<'_, '_> {
             sums.unseen += unseen;
             of_partition.rows += piece.rows.len() as u64;
             of_partition.unseen += unseen;
+            of_partition.gaps.add_link(piece.link);
             if piece.begins {
                 self.short.end(of_partition);
             }

@@ -8,7 +8,7 @@ use crate::evidence::counts::groups::Groups;
 use crate::methods::hmm::filtering::{Filter, FilterState, Scores};
 use crate::methods::hmm::model::UNSEEN;
 use crate::read::rows::keys::NONE;
-use crate::read::rows::ordered::{Piece, TrajectoryPart};
+use crate::read::rows::ordered::{Link, Piece, TrajectoryPart};
 use crate::read::rows::split::Split;
 use crate::read::symbols::SymbolBatch;
 use crate::run::trajectories::{self, score_tasks, tasks};
@@ -179,9 +179,13 @@ impl<'a> Scoring<'a> {
                 state = self.carried.get(scorer).cloned().flatten();
             }
             for piece in self.pieces(batch, part) {
-                let mut current = match state.take() {
-                    Some(state) if !piece.begins => state,
-                    _ => filter.start(),
+                let first = scores.of_rows.was_reset.len();
+                let (mut current, is_lost) = match (piece.link, state.take()) {
+                    (Link::After(steps), Some(mut state)) => {
+                        let is_lost = filter.predict(&mut state, steps);
+                        (state, is_lost)
+                    }
+                    _ => (filter.start(), false),
                 };
                 let own = &symbols[piece.rows.clone()];
                 if self.distributions {
@@ -191,6 +195,10 @@ impl<'a> Scoring<'a> {
                     }
                 } else {
                     filter.push(&mut current, own, &mut scores.of_rows);
+                }
+                // A reset within a gap is one of the row after it.
+                if is_lost && let Some(was_reset) = scores.of_rows.was_reset.get_mut(first) {
+                    *was_reset = true;
                 }
                 state = Some(current);
             }

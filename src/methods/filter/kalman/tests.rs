@@ -230,6 +230,45 @@ fn two_steps_of_a_scalar_system_are_those_by_hand() {
     assert!(out.weight_sum.is_empty() && out.positive_share.is_empty());
 }
 
+/// The estimates of the rows before and after a gap of `steps` missing rows.
+fn run_over_gap(model: &FilterModel, before: &[f64], steps: u64, after: &[f64]) -> Estimates {
+    let mut out = Estimates::new(model.widths().0);
+    let (mut state, mut scratch) = (model.start(), model.scratch());
+    model.push(&mut state, &mut scratch, before, &|_| None, &mut out);
+    model.predict(&mut state, &mut scratch, steps);
+    model.push(&mut state, &mut scratch, after, &|_| None, &mut out);
+    out
+}
+
+#[test]
+fn a_gap_of_three_steps_of_a_scalar_system_is_that_by_hand() {
+    let model = fit(&scalar(0.5, 1.0, 2.0, 2.0), &no_rows(1, 1), None);
+    let out = run_over_gap(&model, &[2.0], 2, &[1.125]);
+    // First row: x = 1, P = 1. Missing rows: x = 1/2, P = 5/4; x = 1/4, P = 21/16. Last row:
+    // x⁻ = 1/8, P⁻ = 85/64, S = 213/64, K = 85/213.
+    assert_close(&out.mean, &[1.0, 0.125 + 85.0 / 213.0], 1e-15);
+    assert_close(&out.variance, &[1.0, 85.0 / 64.0 * 128.0 / 213.0], 1e-15);
+    assert_eq!(out.was_updated, [true, true]);
+}
+
+#[test]
+fn a_gap_has_the_bits_of_rows_without_an_observation() {
+    for method in filters_of(&moving()) {
+        let dynamics = linear_functions(&moving());
+        let model = fit(&method, &no_rows(2, 1), Some(&dynamics));
+        let gap = run_over_gap(&model, &[0.3, 1.1], 3, &[5.2, 6.4]);
+        let missing = f64::NAN;
+        let all = run(&model, &[0.3, 1.1, missing, missing, missing, 5.2, 6.4]);
+        let kept = [0, 1, 5, 6];
+        for (row, at) in kept.into_iter().enumerate() {
+            assert_eq!(gap.mean[2 * row..][..2], all.mean[2 * at..][..2]);
+            assert_eq!(gap.variance[2 * row..][..2], all.variance[2 * at..][..2]);
+            assert_eq!(gap.log_score[row], all.log_score[at]);
+        }
+        assert_eq!(gap.log_score.len(), 4);
+    }
+}
+
 #[test]
 fn a_moving_point_is_filtered_as_by_numpy() {
     let out = kalman(moving(), [2, 1], &POSITIONS);

@@ -150,3 +150,104 @@ fn unseen_symbols_are_scored_by_the_floor_and_reset_the_state() {
     let score = filter.score(&[2, UNSEEN, 2]);
     assert_eq!((score.rows, score.unseen, score.resets), (3, 1, 1));
 }
+
+// Two states, three symbols, and the symbols 0, ?, 2. After symbol 0 the state is T(1/4, 1/20) over
+// 3/10 = (2/3, 1/3), a step without a row makes it T(2/3, 1/3) = (7/12, 5/12), and it shows symbol 2
+// with 7/12 · 1/5 + 5/12 · 7/10 = 49/120.
+#[test]
+fn a_missing_symbol_is_summed_over() {
+    let world = hidden(
+        &[0.5, 0.5],
+        &[&[0.75, 0.25], &[0.25, 0.75]],
+        &[&[0.5, 0.1], &[0.3, 0.2], &[0.2, 0.7]],
+    );
+    let model = world.model(vec![1.0 / 3.0; 3]);
+    let filter = Filter::new(&model, 0.0, 1e-12);
+    let (mut state, mut scores) = (filter.start(), Scores::default());
+    filter.push(&mut state, &[0], &mut scores);
+    assert!(!filter.predict(&mut state, 1));
+    assert_close(state.state[0], 7.0 / 12.0, 1e-14);
+    filter.push(&mut state, &[2], &mut scores);
+    assert_close(scores.log_likelihood[0], 0.3f64.ln(), 1e-14);
+    assert_close(scores.log_likelihood[1], (49.0f64 / 120.0).ln(), 1e-14);
+    let all = |x: u32| exact(&world, &[0, x, 2]);
+    let summed = (all(0) + all(1) + all(2)) / 0.3;
+    assert_close(scores.log_likelihood[1], summed.ln(), 1e-13);
+}
+
+// Models of windows of one and of two symbols per side: the state is that of single symbols.
+#[test]
+fn several_missing_symbols_are_summed_over_by_spectral_models() {
+    for (scaling, block) in [(BOTH[0], 1), (BOTH[1], 1), (BOTH[0], 2), (BOTH[1], 2)] {
+        let world = random_hidden(3, 4, 0.5, 41);
+        let model = fitted(scaling, 3, &world, block);
+        let filter = Filter::new(&model, 0.0, 1e-15);
+        for steps in 1..4 {
+            let (mut state, mut scores) = (filter.start(), Scores::default());
+            filter.push(&mut state, &[1, 3], &mut scores);
+            assert!(!filter.predict(&mut state, steps as u64));
+            filter.push(&mut state, &[2, 0], &mut scores);
+            let sum = |after: &[u32]| -> f64 {
+                let words = words(4, steps).into_iter();
+                let all = words.map(|word| [&[1, 3][..], &word, after].concat());
+                all.map(|word| exact(&world, &word)).sum()
+            };
+            let expected = (sum(&[2]) / sum(&[])).ln();
+            assert_close(scores.log_likelihood[2], expected, 1e-9);
+            let expected = (sum(&[2, 0]) / sum(&[2])).ln();
+            assert_close(scores.log_likelihood[3], expected, 1e-9);
+            assert_eq!(scores.log_likelihood.len(), 4);
+        }
+    }
+}
+
+// At a rank below that of the world the operators add up to no stochastic matrix: the state is
+// divided by its own normaliser.
+#[test]
+fn a_step_without_a_row_is_normalised() {
+    let world = random_hidden(3, 4, 0.5, 43);
+    let model = fitted(Scaling::None, 2, &world, 1);
+    let filter = Filter::new(&model, 0.0, 1e-15);
+    let (mut state, mut scores) = (filter.start(), Scores::default());
+    filter.push(&mut state, &[1], &mut scores);
+    assert!(!filter.predict(&mut state, 1));
+    let state = state.state;
+    assert_close(dot(&model.last, &state), 1.0, 1e-14);
+    let of = |x: u32| {
+        let b = model.initial.clone();
+        let after = |x: u32, b: &[f64]| -> Vec<f64> {
+            let rows = model.operator(model.class_of[x as usize]).chunks_exact(2);
+            rows.map(|row| dot(row, b)).collect()
+        };
+        after(x, &after(1, &b))
+    };
+    let sums: Vec<f64> = (0..2).map(|i| (0..4).map(|x| of(x)[i]).sum()).collect();
+    let normaliser = dot(&model.last, &sums);
+    for (own, sum) in state.iter().zip(&sums) {
+        assert_close(*own, sum / normaliser, 1e-12);
+    }
+}
+
+#[test]
+fn a_step_that_leaves_no_probability_starts_the_filter_again() {
+    let model = HmmModel {
+        rank: 1,
+        n_symbols: 2,
+        operators: vec![0.5, -0.5],
+        initial: vec![1.0],
+        last: vec![1.0],
+        unigram: vec![0.5, 0.5],
+        class_of: vec![0, 1],
+        share: vec![1.0, 1.0],
+        pool: None,
+        hidden: None,
+    };
+    let filter = Filter::new(&model, 0.01, 1e-12);
+    let mut state = filter.start();
+    filter.push(&mut state, &[0], &mut Scores::default());
+    let before = state.clone();
+    assert!(!filter.predict(&mut state, 0));
+    assert_eq!(state, before);
+    assert!(filter.predict(&mut state, 3));
+    assert_eq!(state, filter.start());
+}
