@@ -413,7 +413,7 @@ const KINDS: &str = r#"
 fn late(rows: &str, fit: &str, by: u32) -> String {
     let fit = match fit.trim() {
         "" => String::new(),
-        fit => format!("[[fit]]\nname = \"fit\"\nmethod = \"{fit}"),
+        fit => format!("[[fit]]\nname = \"one\"\nmethod = \"{fit}"),
     };
     format!(
         "job = {{ name = \"late\", output = \"FOLDER/out\" }}\ntables.rows.path = \"FOLDER/rows/\"\n{rows}
@@ -562,7 +562,7 @@ fn gaps_are_counted_for_all_kinds_of_rows() {
         ),
         ("filters", "[sequences]\nobservation = [\"x\"]\n", filter),
     ] {
-        let text = format!("{head}{evidence}{keys}[[fit]]\nname = \"fit\"\n{fit}\n");
+        let text = format!("{head}{evidence}{keys}[[fit]]\nname = \"one\"\n{fit}\n");
         let ran = lake.runs_text(&text);
         assert_eq!(lake.record()["gaps"], 2, "{kind}");
         ran.says("  2 gaps longer than `max_gap`");
