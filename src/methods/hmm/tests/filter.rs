@@ -151,9 +151,9 @@ fn unseen_symbols_are_scored_by_the_floor_and_reset_the_state() {
     assert_eq!((score.rows, score.unseen, score.resets), (3, 1, 1));
 }
 
-// Two states, three symbols, and the symbols 0, ?, 2. After symbol 0 the state is T(1/4, 1/20) over
-// 3/10 = (2/3, 1/3), a step without a row makes it T(2/3, 1/3) = (7/12, 5/12), and it shows symbol 2
-// with 7/12 · 1/5 + 5/12 · 7/10 = 49/120.
+// Two states, three symbols, and the symbols 0, ?, 2. After symbol 0 the state is
+// T(1/4, 1/20) / (3/10) = (2/3, 1/3), a step without a row makes it T(2/3, 1/3) = (7/12, 5/12), and
+// it shows symbol 2 with 7/12 · 1/5 + 5/12 · 7/10 = 49/120.
 #[test]
 fn a_missing_symbol_is_summed_over() {
     let world = hidden(
