@@ -413,7 +413,7 @@ const KINDS: &str = r#"
 fn late(rows: &str, fit: &str, by: u32) -> String {
     let fit = match fit.trim() {
         "" => String::new(),
-        fit => format!("[[fit]]\nname = \"one\"\nmethod = \"{fit}"),
+        fit => format!("[[fit]]\nname = \"own\"\nmethod = \"{fit}"),
     };
     format!(
         "job = {{ name = \"late\", output = \"FOLDER/out\" }}\ntables.rows.path = \"FOLDER/rows/\"\n{rows}
