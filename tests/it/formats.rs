@@ -367,11 +367,11 @@ fn text_options_are_refused_for_other_formats() {
         a.json | header = false | `tables.rows.header` goes with CSV files alone, and these are json
         a.arrow | quote = "'" | `tables.rows.quote` goes with CSV files alone, and these are arrow
         a/ | decimal = "," | `tables.rows.decimal` goes with CSV files alone, and these are parquet
-        a.csv | decimal = "," | `tables.rows.decimal` is the character between two values
+        a.csv | decimal = "," | `tables.rows.decimal` is the character between two values, ","; set `delimiter`
         a.csv | decimal = "5" | `tables.rows.decimal` must be one ASCII character that no number has
         a.csv | null = [true] | `tables.rows.null` must be a number or a text, not true
         a.csv | null = { v = {} } | `tables.rows.null.v` must be a number, a text or a list of these
-        a.csv | types = { v = "float" } | `tables.rows.types.v` cannot be "float"
+        a.csv | types = { v = "float" } | `tables.rows.types.v` must be "text", "integer", "number" or a table such as
         a.csv | types = { v = { timestamp = "%H:%M" } } | `tables.rows.types.v.timestamp` must be a format
         a.csv | types = { v = { timestamp = "%Y-%m-%d", zone = "Berlin" } } | `tables.rows.types.v.zone` must be a time zone
         a.parquet | compression = "gzip" | `tables.rows.compression` is for CSV and JSON files

@@ -5,7 +5,7 @@ use crate::read::formats::column_type::ColumnType;
 use crate::read::formats::fill_values::{FillValue, FillValues};
 use schemars::json_schema;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -193,7 +193,7 @@ impl<'de> Deserialize<'de> for TypeText {
                     "text" => Ok(TypeText(ColumnType::Text)),
                     "integer" => Ok(TypeText(ColumnType::Integer)),
                     "number" => Ok(TypeText(ColumnType::Number)),
-                    _ => Err(E::unknown_variant(word, &["text", "integer", "number"])),
+                    _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
                 }
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TypeText, A::Error> {

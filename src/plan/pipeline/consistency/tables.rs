@@ -123,7 +123,10 @@ pub(super) fn text_options(name: &str, table: &InputTable, document: &Document<'
     if let Some(key) = of_csv.into_iter().find_map(has)
         && kind != Format::Csv
     {
-        let what = format!("goes with CSV files alone, and these are {}", kind.name());
+        let what = format!(
+            "goes with CSV files alone, and these are {}; leave it out",
+            kind.name()
+        );
         return wrong(key, &what);
     }
     let is_packed = |path: &String| Compression::of_name(path).1 != Compression::None;
@@ -189,7 +192,9 @@ fn decimal_point(
         ','
     };
     if decimal == table.delimiter.unwrap_or(by_name) {
-        return wrong("is the character between two values; set `delimiter` to another one");
+        return wrong(&format!(
+            "is the character between two values, \"{decimal}\"; set `delimiter` to another one"
+        ));
     }
     Ok(())
 }
