@@ -10,7 +10,7 @@ use crate::plan::pipeline::document::Node;
 use crate::plan::pipeline::fits::{FitEntry, fits};
 use crate::plan::pipeline::scale::ScaleText;
 use crate::plan::pipeline::shape::{InOrder, OneOrMany, inline_schema, none_or_more, one_or_many};
-use crate::read::formats::csv::Dialect;
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::format::{Compression, Format};
 use crate::read::lake::files::TableSource;
 use crate::read::rows::bins::BinText;

@@ -3,9 +3,9 @@
 //! table. Columns that a file lacks are null.
 
 use crate::read::formats::arrow_ipc;
-use crate::read::formats::column_type::ColumnType;
 use crate::read::formats::csv;
-use crate::read::formats::csv::{CsvRows, Dialect};
+use crate::read::formats::csv::CsvRows;
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::fault::Fault;
 use crate::read::formats::fill_values::FillValues;
 use crate::read::formats::format;
@@ -14,6 +14,7 @@ use crate::read::formats::json::JsonRows;
 use crate::read::formats::pieces;
 use crate::read::formats::text;
 use crate::read::formats::text::{TextRows, Wanted, batches};
+use crate::read::lake::declared::in_own_types;
 use crate::read::lake::frozen::ListedFiles;
 use crate::store::location::location;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -37,7 +38,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -51,6 +52,10 @@ pub(crate) struct Named {
     known: Arc<Mutex<HashMap<Path, (SchemaRef, bool)>>>,
     /// The columns that are used only as coordinates and weights, which may be rounded.
     may_round: Arc<BTreeSet<String>>,
+    /// The columns of Arrow files that stay in the types of each file.
+    by_file: Arc<BTreeSet<String>>,
+    /// The columns of text files that are shown as they are written.
+    shown: Arc<BTreeSet<String>>,
 }
 
 impl Named {
@@ -62,6 +67,8 @@ impl Named {
             listed: listed.clone(),
             known: Arc::default(),
             may_round: Arc::default(),
+            by_file: Arc::default(),
+            shown: Arc::default(),
         }
     }
 
@@ -73,16 +80,24 @@ impl Named {
         }
     }
 
-    /// The same reader, which makes nothing null and gives the values of some columns as the texts
-    /// in the files.
+    /// The same reader, which leaves some columns of Arrow files in the types of each file.
+    pub(crate) fn with_own_types(&self, columns: &Arc<BTreeSet<String>>) -> Named {
+        Named {
+            by_file: Arc::clone(columns),
+            ..self.clone()
+        }
+    }
+
+    /// The same reader, which makes nothing null and gives the values of some columns as they are
+    /// written in the files: texts of JSON have their quotes.
     pub(crate) fn showing(&self, columns: &BTreeSet<String>) -> Named {
-        let texts = columns.iter().map(|name| (name.clone(), ColumnType::Text));
         Named {
             dialect: Dialect {
                 null: FillValues::default(),
-                types: texts.collect(),
+                types: BTreeMap::new(),
                 ..self.dialect.clone()
             },
+            shown: Arc::new(columns.clone()),
             ..self.clone()
         }
     }
@@ -318,7 +333,13 @@ impl FileOpener for NamedOpener {
             let (columns, has_footer) =
                 (opener.named.columns(store, &path).await).map_err(named)?;
             let may_round = Arc::clone(&opener.named.may_round);
-            let wanted = Wanted::new(columns, Arc::clone(&opener.wanted)).rounding(may_round);
+            let by_file = &opener.named.by_file;
+            let of_table = if by_file.is_empty() {
+                Arc::clone(&opener.wanted)
+            } else {
+                in_own_types(&opener.wanted, &columns, by_file)
+            };
+            let wanted = Wanted::new(columns, of_table).rounding(may_round);
             if opener.named.format == format::Format::Arrow {
                 let is_first = range.as_ref().is_none_or(|range| range.start == 0);
                 return opener
@@ -371,7 +392,10 @@ impl NamedOpener {
         let is_start = range.as_ref().is_none_or(|range| range.start == 0);
         let dialect = &self.named.dialect;
         let rows: Box<dyn TextRows> = match self.named.format {
-            format::Format::Json => Box::new(JsonRows::new(wanted, self.rows, dialect)),
+            format::Format::Json => {
+                let shown = &self.named.shown;
+                Box::new(JsonRows::new(wanted, self.rows, dialect, shown))
+            }
             _ => {
                 let rows = CsvRows::new(wanted, name, dialect, is_start, self.rows);
                 Box::new(rows.map_err(|fault| fault.of(&shown))?)
@@ -465,7 +489,10 @@ mod tests {
         let columns = Arc::new(Schema::new(columns));
         let wanted = Wanted::new(Arc::clone(&columns), columns);
         match name {
-            "x.json" => Box::new(JsonRows::new(wanted, 16_384, &Dialect::default())),
+            "x.json" => {
+                let none = BTreeSet::new();
+                Box::new(JsonRows::new(wanted, 16_384, &Dialect::default(), &none))
+            }
             _ => Box::new(CsvRows::new(wanted, name, &Dialect::default(), true, 16_384).unwrap()),
         }
     }

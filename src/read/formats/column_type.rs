@@ -3,7 +3,8 @@
 //! A conversion changes no value: what does not fit exactly is an error. In: a column of any type.
 //! Out: the same values in the type of the pipeline, or the first value that does not fit.
 
-use crate::read::rows::doubles::is_whole_double;
+use crate::read::formats::text::value_kind;
+use crate::read::rows::doubles::{first_changed, is_whole_double};
 use arrow::array::timezone::Tz;
 use arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray,
@@ -89,7 +90,38 @@ impl ColumnType {
                 is_number || is_time || from.is_string() || *from == DataType::Boolean
             }
             ColumnType::Integer | ColumnType::Number => is_number || from.is_string(),
-            ColumnType::Time { .. } => from.is_string() || from.is_integer(),
+            ColumnType::Time { .. } => {
+                from.is_string() || from.is_integer() || self.takes_times(from)
+            }
+        }
+    }
+
+    /// Whether times of a type are converted. Local times become times of the clocks of `zone`, and
+    /// times with a zone are not made local.
+    fn takes_times(&self, from: &DataType) -> bool {
+        let ColumnType::Time { format, zone } = self else {
+            return false;
+        };
+        match from {
+            DataType::Timestamp(_, Some(_)) => zone.is_some() || has_offset(format),
+            _ => is_local(from) && (zone.is_some() || !has_offset(format)),
+        }
+    }
+
+    /// Why values of a type are not converted, and what to do.
+    pub(crate) fn refusal(&self, from: &DataType) -> String {
+        let is_zoned = matches!(from, DataType::Timestamp(_, Some(_)));
+        match self {
+            ColumnType::Time { .. } if is_zoned => {
+                "times with a time zone, and the key has none; add `zone` to the key".into()
+            }
+            ColumnType::Time { .. } if is_local(from) => {
+                "times without a time zone, and the key has a format with one; add the `zone` of their clocks to the key".into()
+            }
+            _ => format!(
+                "{}, which gyre does not convert; leave the key out, and convert the column in the SQL",
+                value_kind(from)
+            ),
         }
     }
 
@@ -113,6 +145,7 @@ impl ColumnType {
             ColumnType::Integer if of.is_floating() => self.whole(column),
             ColumnType::Number if of.is_floating() => self.cast(column),
             ColumnType::Number if of.is_integer() => self.doubles(column),
+            ColumnType::Time { .. } if of.is_temporal() => self.of_times(column),
             _ => self.of_texts(self.texts(column)?.as_string()),
         }
     }
@@ -232,26 +265,56 @@ impl ColumnType {
             values.append_option(time.map(|t| t.ok_or_else(wrong)).transpose()?);
         }
         let (local, of) = (values.finish(), self.data_type());
-        let DataType::Timestamp(_, Some(zone)) = &of else {
-            return Ok(Arc::new(local));
-        };
-        if has_offset {
-            return Ok(Arc::new(local.with_timezone(Arc::clone(zone))));
+        match &of {
+            DataType::Timestamp(_, Some(zone)) if has_offset => {
+                Ok(Arc::new(local.with_timezone(Arc::clone(zone))))
+            }
+            _ => {
+                let local: ArrayRef = Arc::new(local);
+                self.in_zone(&local, texts)
+            }
         }
+    }
+
+    /// Times in microseconds in this type. Local times are those of the clocks of its zone. `shown`
+    /// are the values for messages.
+    fn in_zone(&self, times: &ArrayRef, shown: &dyn Array) -> Result<ArrayRef, Misfit> {
+        let of = self.data_type();
         let options = CastOptions {
             safe: true,
             ..CastOptions::default()
         };
-        let times = cast_with_options(&local, &of, &options).map_err(|e| self.failed(&e))?;
-        let is_lost = |row: &usize| texts.is_valid(*row) && times.is_null(*row);
-        match (0..texts.len()).find(is_lost) {
-            Some(row) => Err(Misfit {
-                row,
-                value: texts.value(row).to_string(),
-                what: format!("is a local time that clocks in {zone} skip or show twice"),
-            }),
-            None => Ok(times),
+        let there = cast_with_options(times, &of, &options).map_err(|e| self.failed(&e))?;
+        let is_lost = |row: &usize| times.is_valid(*row) && there.is_null(*row);
+        let Some(row) = (0..times.len()).find(is_lost) else {
+            return Ok(there);
+        };
+        let zone = match &of {
+            DataType::Timestamp(_, Some(zone)) => zone.as_ref(),
+            _ => "UTC",
+        };
+        Err(Misfit {
+            what: format!("is a local time that clocks in {zone} skip or show twice"),
+            ..self.misfit(shown, row)
+        })
+    }
+
+    /// Times of any unit in this type.
+    fn of_times(&self, column: &ArrayRef) -> Result<ArrayRef, Misfit> {
+        let zone = match column.data_type() {
+            DataType::Timestamp(_, zone) => zone.clone(),
+            _ => None,
+        };
+        let exact = DataType::Timestamp(TimeUnit::Microsecond, zone);
+        let changed = first_changed(column, &exact).map_err(|e| self.failed(&e))?;
+        if let Some(row) = changed {
+            return Err(Misfit {
+                what: "is no time in whole microseconds".into(),
+                ..self.misfit(column, row)
+            });
         }
+        let times = cast(column, &exact).map_err(|e| self.failed(&e))?;
+        self.in_zone(&times, column)
     }
 
     /// Checks the format and the zone of a time.
@@ -288,6 +351,12 @@ impl ColumnType {
 
 /// The least integer of 64 bits.
 const MIN: f64 = i64::MIN as f64;
+
+/// Whether values are times or dates without a time zone.
+fn is_local(of: &DataType) -> bool {
+    use DataType::{Date32, Date64, Timestamp};
+    matches!(of, Timestamp(_, None) | Date32 | Date64)
+}
 
 /// Whether a format says how far its times are from UTC.
 fn has_offset(format: &str) -> bool {
@@ -459,6 +528,62 @@ mod tests {
         assert_eq!(at(&offset, "2024-07-01T14:00:00+0200"), Ok(1_719_835_200));
         let of = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
         assert_eq!(offset.data_type(), of);
+    }
+
+    /// Times of files become those of the type: local times are those of the clocks of the zone, and
+    /// others keep their instant.
+    #[test]
+    fn times_of_other_units_and_zones_are_converted() {
+        use arrow::array::{Date32Array, TimestampNanosecondArray, TimestampSecondArray};
+        let berlin = time("%d.%m.%Y %H:%M", Some("Europe/Berlin"));
+        // 1 July 2024, 12:00.
+        let noon = 1_719_835_200;
+        let seconds: ArrayRef = Arc::new(TimestampSecondArray::from(vec![Some(noon), None]));
+        let zoned = |zone: &str| -> ArrayRef {
+            let times = TimestampNanosecondArray::from(vec![Some(noon * 1_000_000_000), None]);
+            Arc::new(times.with_timezone(zone))
+        };
+        let days: ArrayRef = Arc::new(Date32Array::from(vec![Some(19_905), None]));
+        for (to, column, expected) in [
+            (time("%Y-%m-%d", None), &seconds, noon),
+            (berlin.clone(), &seconds, noon - 7200),
+            (berlin.clone(), &zoned("UTC"), noon),
+            (berlin.clone(), &zoned("+05:00"), noon),
+            (time("%Y-%m-%dT%H:%M%z", None), &zoned("+05:00"), noon),
+            // Midnight in summer.
+            (berlin.clone(), &days, noon - 43_200 - 7200),
+            (time("%d.%m.%Y", None), &days, noon - 43_200),
+        ] {
+            assert!(to.takes(column.data_type()));
+            let times = to.converted(column).expect("times");
+            assert_eq!(*times.data_type(), to.data_type());
+            let times = times.as_primitive::<TimestampMicrosecondType>();
+            let found: Vec<Option<i64>> = times.iter().collect();
+            assert_eq!(
+                found,
+                [Some(expected * 1_000_000), None],
+                "{to:?} {column:?}"
+            );
+        }
+        let fine: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1000, 1001]));
+        let misfit = berlin.converted(&fine).expect_err("no microseconds");
+        assert_eq!((misfit.row, misfit.what.contains("whole micro")), (1, true));
+        // 31 March 2024, 02:30, which clocks skip.
+        let skipped: ArrayRef = Arc::new(TimestampSecondArray::from(vec![0, 1_711_852_200]));
+        let misfit = berlin.converted(&skipped).expect_err("no such time");
+        assert_eq!(
+            (misfit.row, misfit.value.as_str()),
+            (1, "2024-03-31T02:30:00")
+        );
+        let local = time("%d.%m.%Y", None);
+        let offset = time("%Y-%m-%dT%H:%M%z", None);
+        for (to, of, what) in [
+            (&local, zoned("UTC"), "add `zone` to the key"),
+            (&offset, seconds, "add the `zone` of their clocks"),
+        ] {
+            assert!(!to.takes(of.data_type()));
+            assert!(to.refusal(of.data_type()).contains(what));
+        }
     }
 
     #[test]

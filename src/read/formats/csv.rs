@@ -5,14 +5,15 @@
 //! first rows.
 
 use crate::read::formats::column_type::{ColumnType, Misfit};
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::fault;
 use crate::read::formats::fault::Fault;
-use crate::read::formats::fill_values::{FillValues, without_texts};
+use crate::read::formats::fill_values::without_texts;
 use crate::read::formats::format::Compression;
 use crate::read::formats::pieces::Pieces;
+use crate::read::formats::quotes::Quotes;
 use crate::read::formats::text::{
-    BATCH_BYTES, BYTE_ORDER_MARK, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, lines_in,
-    value_kind,
+    BATCH_BYTES, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, lines_in, value_kind,
 };
 use crate::read::lake::exact::not_exact;
 use crate::read::rows::doubles::{EXACT_INTEGER, is_whole_double, warn_of_rounding};
@@ -25,41 +26,16 @@ use arrow::error::ArrowError;
 use bytes::Bytes;
 use datafusion::common::DataFusionError;
 use futures::TryStreamExt;
-use memchr::{memchr, memrchr};
+use memchr::memchr;
 use regex::Regex;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Values for which a decoder has room at once.
 const MOST_VALUES: usize = 16 << 20;
 
-/// How the text files of a table are written, as far as the pipeline says so.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Dialect {
-    /// The character between two values.
-    pub delimiter: Option<char>,
-    /// Whether the first line has the names of the columns.
-    pub header: Option<bool>,
-    /// The character around values that contain delimiters or line ends.
-    pub quote: Option<char>,
-    /// The decimal point of numbers in CSV.
-    pub(crate) decimal: Option<char>,
-    /// Values that mean null.
-    pub(crate) null: FillValues,
-    /// The types of columns.
-    pub(crate) types: BTreeMap<String, ColumnType>,
-    /// How the files are compressed.
-    pub compression: Option<Compression>,
-}
-
+/// How CSV files are written.
 impl Dialect {
-    /// The compression of a file, by its name unless the pipeline sets one.
-    pub(crate) fn compression(&self, name: &str) -> Compression {
-        self.compression
-            .unwrap_or_else(|| Compression::of_name(name).1)
-    }
-
     fn has_header(&self) -> bool {
         self.header.unwrap_or(true)
     }
@@ -75,24 +51,7 @@ impl Dialect {
     }
 
     fn quotes(&self, name: &str) -> Quotes {
-        Quotes {
-            quote: self.quote(),
-            delimiter: self.delimiter(name),
-            state: State::Outside,
-            before: None,
-            line: 1,
-            row: 0,
-        }
-    }
-
-    /// Whether values become null, or get types that the pipeline sets.
-    pub(crate) fn declares(&self) -> bool {
-        !self.null.is_empty() || !self.types.is_empty()
-    }
-
-    /// The decimal point, unless it is that of other programs.
-    fn decimal(&self) -> Option<char> {
-        self.decimal.filter(|decimal| *decimal != '.')
+        Quotes::new(self.quote(), self.delimiter(name))
     }
 
     /// Matches texts for null, if there are others than the empty text.
@@ -233,7 +192,7 @@ fn types(
         let name_of = inferred.field(at).name();
         let own: Vec<&str> = dialect.null.texts(name_of);
         let texts = without_texts(column.as_string(), &own);
-        types[at] = type_of(&texts, &types[at], dialect.decimal());
+        types[at] = type_of(&texts, &types[at], dialect.decimal_point());
         let field = Field::new(name_of, types[at].clone(), true);
         check_zones(&texts, &field).map_err(|fault| {
             let table = Arc::new(Schema::new(vec![field]));
@@ -392,7 +351,7 @@ impl Layout {
     /// The wanted columns of rows as they were read.
     fn typed(&self, rows: &RecordBatch) -> Result<RecordBatch, Fault> {
         let rows = self.without_own_nulls(rows)?;
-        let decimal = self.dialect.decimal();
+        let decimal = self.dialect.decimal_point();
         self.wanted.of(&rows, |text, field| {
             let (texts, name) = (text.as_string(), field.name());
             match self.dialect.types.get(name) {
@@ -555,10 +514,12 @@ fn declared_as(
     decimal: Option<char>,
 ) -> Result<ArrayRef, Fault> {
     let converted = match (declared, decimal) {
-        (ColumnType::Number, Some(decimal)) => match with_point(texts, decimal) {
-            Ok(pointed) => declared.of_texts(&pointed),
-            Err(row) => Err(declared.misfit(texts, row)),
-        },
+        (ColumnType::Integer | ColumnType::Number, Some(decimal)) => {
+            match with_point(texts, decimal) {
+                Ok(pointed) => declared.of_texts(&pointed),
+                Err(row) => Err(declared.misfit(texts, row)),
+            }
+        }
         _ => declared.of_texts(texts),
     };
     converted.map_err(|misfit| {
@@ -789,123 +750,5 @@ impl TextRows for CsvRows {
         let decoded = self.decoder.decode(&[]);
         decoded.map_err(|e| self.fault(&[], &describe_error(&e)))?;
         Ok(self.flush()?.into_iter().collect())
-    }
-}
-
-/// Tracks quotes more strictly than Arrow's reader: after a closing quote the value must end.
-struct Quotes {
-    quote: u8,
-    delimiter: u8,
-    state: State,
-    /// The last byte of the previous piece.
-    before: Option<u8>,
-    line: u64,
-    /// Bytes of the last row so far.
-    row: usize,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum State {
-    Outside,
-    /// In a value whose quote was opened in this line.
-    Inside(u64),
-    /// After a quote in such a value: it closes the value unless another quote follows.
-    Closing(u64),
-}
-
-impl Quotes {
-    fn is_open(&self) -> bool {
-        matches!(self.state, State::Inside(_))
-    }
-
-    /// Returns the length of the bytes up to the last end of a row.
-    fn push(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
-        let (mut at, mut rows) = (0, 0);
-        if self.before.is_none() && bytes.starts_with(BYTE_ORDER_MARK) {
-            at = BYTE_ORDER_MARK.len();
-        }
-        let start = at;
-        while at < bytes.len() {
-            match self.state {
-                State::Closing(line) => {
-                    let next = bytes[at];
-                    if next == self.quote {
-                        self.state = State::Inside(line);
-                        at += 1;
-                    } else if self.ends_value(next) {
-                        self.state = State::Outside;
-                    } else {
-                        return Err(Fault::at(
-                            self.line,
-                            format!(
-                                "text follows the quote that closes a value, which began in line {line}: a quote is missing, or one in the value is not doubled"
-                            ),
-                        ));
-                    }
-                }
-                State::Inside(line) => {
-                    let end = memchr(self.quote, &bytes[at..]);
-                    if end.is_some() {
-                        self.state = State::Closing(line);
-                    }
-                    let end = end.map_or(bytes.len(), |n| at + n + 1);
-                    self.line += lines_in(&bytes[at..end]);
-                    at = end;
-                }
-                State::Outside => {
-                    let quote = memchr(self.quote, &bytes[at..]);
-                    let end = quote.map_or(bytes.len(), |n| at + n);
-                    self.line += lines_in(&bytes[at..end]);
-                    if let Some(n) = memrchr(b'\n', &bytes[at..end]) {
-                        rows = at + n + 1;
-                    }
-                    at = end;
-                    if quote.is_none() {
-                        break;
-                    }
-                    let before = match at.checked_sub(1) {
-                        Some(before) if at > start => Some(bytes[before]),
-                        _ => self.before,
-                    };
-                    // A quote within an unquoted value is plain text.
-                    if before.is_none_or(|b| self.ends_value(b)) {
-                        self.state = State::Inside(self.line);
-                    }
-                    at += 1;
-                }
-            }
-        }
-        self.before = bytes.last().copied().or(self.before);
-        self.row = bytes.len() - rows + if rows == 0 { self.row } else { 0 };
-        if self.row > MAX_ROW_BYTES {
-            return Err(self.too_long());
-        }
-        Ok(rows)
-    }
-
-    fn ends_value(&self, byte: u8) -> bool {
-        byte == self.delimiter || matches!(byte, b'\n' | b'\r')
-    }
-
-    fn finish(&self) -> Result<(), Fault> {
-        match self.state {
-            State::Inside(line) => Err(Fault::at(
-                line,
-                "the quote that opens a value here is not closed before the end of the file",
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    fn too_long(&self) -> Fault {
-        let line = match self.state {
-            State::Inside(line) => line,
-            _ => self.line,
-        };
-        let what = format!(
-            "a row is longer than {} MiB: a quote in this line is not closed, the value is too long, or the file is not CSV",
-            MAX_ROW_BYTES >> 20
-        );
-        Fault::at(line, what)
     }
 }

@@ -12,12 +12,14 @@ use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A value that means null.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum FillValue {
     Integer(i64),
     Number(f64),
@@ -29,6 +31,45 @@ impl FillValue {
         match self {
             FillValue::Text(text) => Some(text),
             FillValue::Integer(_) | FillValue::Number(_) => None,
+        }
+    }
+
+    /// Whether the text of a number is this one. `decimal` is its decimal point.
+    fn is_number(&self, text: &str, decimal: char) -> bool {
+        let text = text.trim_ascii();
+        match self {
+            FillValue::Text(_) => false,
+            FillValue::Integer(n) => text.parse::<i128>().map_or_else(
+                |_| number(text, decimal) == Some(*n as f64),
+                |value| value == i128::from(*n),
+            ),
+            FillValue::Number(x) => {
+                number(text, decimal).is_some_and(|y| y == *x || y.is_nan() && x.is_nan())
+            }
+        }
+    }
+}
+
+/// Rules of columns are compared, and NaN is a value of `null`: numbers are compared by their bits.
+impl PartialEq for FillValue {
+    fn eq(&self, other: &FillValue) -> bool {
+        match (self, other) {
+            (FillValue::Integer(a), FillValue::Integer(b)) => a == b,
+            (FillValue::Number(a), FillValue::Number(b)) => a.to_bits() == b.to_bits(),
+            (FillValue::Text(a), FillValue::Text(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for FillValue {}
+
+impl Hash for FillValue {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            FillValue::Integer(n) => n.hash(state),
+            FillValue::Number(x) => x.to_bits().hash(state),
+            FillValue::Text(text) => text.hash(state),
         }
     }
 }
@@ -73,55 +114,61 @@ impl FillValues {
         self.all.iter().filter_map(FillValue::text).collect()
     }
 
-    /// The values that mean null in a column of a type. Values for all columns that it cannot hold
-    /// are left out, and so are texts if a reader of text files (`is_text`) makes null of them.
-    ///
-    /// # Errors
-    /// A value of the column alone that it cannot hold, with the reason.
-    pub(crate) fn of_column(
-        &self,
-        column: &str,
-        of: &DataType,
-        is_text: bool,
-    ) -> Result<Vec<ScalarValue>, (FillValue, String)> {
-        if *of == DataType::Null {
-            return Ok(Vec::new());
-        }
-        let is_left = |value: &&FillValue| !is_text || value.text().is_none();
-        let all = self.all.iter().filter(is_left);
-        let mut values: Vec<ScalarValue> = all.filter_map(|value| scalar(value, of)).collect();
-        for value in self.own(column).iter().filter(is_left) {
-            let held = scalar(value, of).ok_or_else(|| (value.clone(), reason(value, of)))?;
-            values.push(held);
-        }
-        let mut seen = Vec::new();
-        values.retain(|value| {
-            let is_new = !seen.contains(value);
-            seen.push(value.clone());
-            is_new
-        });
-        Ok(values)
+    /// The values that mean null in a column: those for all columns, and its own. Texts are left out
+    /// if a reader of text files (`is_text`) makes null of them.
+    pub(crate) fn of_column(&self, column: &str, is_text: bool) -> Vec<FillValue> {
+        let all = self.all.iter().chain(self.own(column));
+        let all = all.filter(|value| !is_text || value.text().is_none());
+        all.cloned().collect()
     }
 
-    /// Whether a text is a value that means null in a column of a type that text files show so.
-    /// `decimal` is the decimal point of its numbers.
+    /// Checks that a column can hold its own values. `types` are those of its files.
+    ///
+    /// # Errors
+    /// A value that no type holds, with the reason.
+    pub(crate) fn check_own(
+        &self,
+        column: &str,
+        types: &[DataType],
+        is_text: bool,
+    ) -> Result<(), (FillValue, String)> {
+        let types = || types.iter().filter(|of| **of != DataType::Null);
+        let Some(first) = types().next() else {
+            return Ok(());
+        };
+        for value in self.own(column) {
+            if is_text && value.text().is_some() {
+                continue;
+            }
+            if types().all(|of| scalar(value, of).is_none()) {
+                return Err((value.clone(), reason(value, first, is_text)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a text is a value that means null in a column of a type that CSV shows so. `decimal`
+    /// is the decimal point of its numbers.
     pub(crate) fn is_shown(&self, column: &str, of: &DataType, text: &str, decimal: char) -> bool {
         let mut all = self.all.iter().chain(self.own(column));
-        all.any(|value| match value {
-            FillValue::Text(fill) => fill == text,
-            FillValue::Integer(n) if of.is_numeric() => {
-                let text = text.trim_ascii();
-                text.parse::<i128>().map_or_else(
-                    |_| number(text, decimal) == Some(*n as f64),
-                    |value| value == i128::from(*n),
-                )
-            }
-            FillValue::Number(x) if of.is_numeric() => {
-                let shown = number(text.trim_ascii(), decimal);
-                shown.is_some_and(|y| y == *x || y.is_nan() && x.is_nan())
-            }
-            _ => false,
+        all.any(|value| match value.text() {
+            Some(fill) => fill == text,
+            None => of.is_numeric() && value.is_number(text, decimal),
         })
+    }
+
+    /// Whether a value of JSON, as it is written, means null in a column: a text is compared as a
+    /// text, and a number as a number.
+    pub(crate) fn is_json(&self, column: &str, written: &str) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut all = self.all.iter().chain(self.own(column));
+        if !written.starts_with('"') {
+            return all.any(|value| value.is_number(written, '.'));
+        }
+        let text: Cow<'_, str> = serde_json::from_str(written).unwrap_or_default();
+        all.any(|value| value.text() == Some(&text))
     }
 }
 
@@ -135,18 +182,32 @@ fn number(text: &str, decimal: char) -> Option<f64> {
 }
 
 /// Why a column of a type has no such value.
-fn reason(value: &FillValue, of: &DataType) -> String {
+fn reason(value: &FillValue, of: &DataType, is_text: bool) -> String {
     let holds = format!("the column holds {}", value_kind(of));
     match value {
         FillValue::Text(_) if of.is_numeric() => {
             format!("{holds}, so write the value as a number, without quotes")
         }
-        FillValue::Integer(_) | FillValue::Number(_) if of.is_string() => {
+        // Readers of text files compare texts before they parse values.
+        FillValue::Integer(_) | FillValue::Number(_)
+            if of.is_string() || is_text && !of.is_numeric() =>
+        {
             format!("{holds}, so write the value as a text, in quotes")
         }
         _ if of.is_numeric() => format!("{holds}, and its type {of} has no such value"),
         _ => format!("{holds}, and values that mean null are numbers or texts"),
     }
+}
+
+/// Those of some values that a column of a type can hold, in this type.
+pub(crate) fn held(values: &[FillValue], of: &DataType) -> Vec<ScalarValue> {
+    let mut held: Vec<ScalarValue> = Vec::new();
+    for value in values.iter().filter_map(|value| scalar(value, of)) {
+        if !held.contains(&value) {
+            held.push(value);
+        }
+    }
+    held
 }
 
 /// A value in the type of a column; `None` if the column cannot hold it.
@@ -242,9 +303,7 @@ mod tests {
     }
 
     fn nulls(column: ArrayRef, all: Vec<FillValue>) -> Vec<usize> {
-        let values = fills(all)
-            .of_column("x", column.data_type(), false)
-            .expect("values");
+        let values = held(&fills(all).of_column("x", false), column.data_type());
         let without = without(&column, &values).expect("a column");
         (0..without.len())
             .filter(|at| without.is_null(*at))
@@ -305,10 +364,37 @@ mod tests {
             (FillValue::Number(0.5), DataType::Int64, "has no such value"),
             (FillValue::Integer(1), DataType::Boolean, "numbers or texts"),
         ] {
-            let (_, found) = own(value)
-                .of_column("x", &of, false)
-                .expect_err("another type");
+            let checked = own(value).check_own("x", std::slice::from_ref(&of), false);
+            let (_, found) = checked.expect_err("another type");
             assert!(found.contains(why), "{found}");
+        }
+        // One file of several holds it.
+        let types = [DataType::Float64, DataType::Utf8];
+        let na = own(FillValue::Text("NA".into()));
+        assert_eq!(na.check_own("x", &types, false), Ok(()));
+    }
+
+    #[test]
+    fn values_of_json_are_numbers_or_texts() {
+        let all = fills(vec![
+            FillValue::Integer(-9999),
+            FillValue::Number(1e20),
+            FillValue::Text("NA".into()),
+            FillValue::Text("7".into()),
+        ]);
+        for (written, expected) in [
+            ("-9999", true),
+            ("-9999.0", true),
+            ("\"-9999\"", false),
+            ("1e20", true),
+            ("100000000000000000000", true),
+            ("\"NA\"", true),
+            ("\"\\u004eA\"", true),
+            ("7", false),
+            ("\"7\"", true),
+            ("true", false),
+        ] {
+            assert_eq!(all.is_json("x", written), expected, "{written}");
         }
     }
 

@@ -1,11 +1,14 @@
 //! Bytes of JSON, one object per row → rows. A value that does not have the type of its column is
 //! an error with its line.
 //!
-//! Arrow's own reader truncates fractions to integers, and converts text to numbers.
+//! Arrow's own reader truncates fractions to integers, and converts text to numbers. Values of a
+//! column with a type of the pipeline are converted from their text in the file, so that no number
+//! becomes another one before.
 
-use crate::read::formats::column_type::ColumnType;
-use crate::read::formats::csv::Dialect;
+use crate::read::formats::column_type::{AS_TYPES, ColumnType};
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::fault::Fault;
+use crate::read::formats::fill_values::FillValues;
 use crate::read::formats::pieces::Pieces;
 use crate::read::formats::text::{
     BATCH_BYTES, BYTE_ORDER_MARK, MAX_ROW_BYTES, SAMPLE, SAMPLE_BYTES, TextRows, Wanted, lines_in,
@@ -14,7 +17,7 @@ use crate::read::formats::text::{
 use crate::read::lake::exact::{holds_also, not_exact};
 use crate::read::rows::doubles::{is_whole_double, warn_of_rounding};
 use arrow::array::{
-    ArrayRef, BooleanBuilder, Decimal128Builder, Float64Builder, Int64Builder, ListArray,
+    ArrayRef, AsArray, BooleanBuilder, Decimal128Builder, Float64Builder, Int64Builder, ListArray,
     NullBufferBuilder, RecordBatch, RecordBatchOptions, StringBuilder, StructArray, UInt64Builder,
     new_null_array,
 };
@@ -27,8 +30,10 @@ use datafusion::common::DataFusionError;
 use futures::TryStreamExt;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -66,7 +71,7 @@ pub(crate) async fn columns(
 }
 
 fn inferred(mut values: Vec<Value>, dialect: &Dialect) -> Result<Schema, Fault> {
-    without_nulls(&mut values, dialect);
+    without_declared(&mut values, dialect);
     let inferred = infer_json_schema_from_iterator(values.iter().map(Ok::<_, ArrowError>));
     let inferred = inferred.map_err(|_| {
         let what = format!(
@@ -78,42 +83,28 @@ fn inferred(mut values: Vec<Value>, dialect: &Dialect) -> Result<Schema, Fault> 
     let fields = integer_fields(inferred.fields(), &objects);
     let fields = fields.iter().map(|field| {
         let declared = dialect.types.get(field.name());
-        let of = declared.and_then(|declared| parsed_as(declared, field.data_type()));
-        field
-            .as_ref()
-            .clone()
-            .with_data_type(of.unwrap_or_else(|| field.data_type().clone()))
+        let of = declared.map_or_else(|| field.data_type().clone(), ColumnType::data_type);
+        field.as_ref().clone().with_data_type(of)
     });
     Ok(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// Makes null of texts that mean it.
-fn without_nulls(values: &mut [Value], dialect: &Dialect) {
-    let null = &dialect.null;
-    if null.is_empty() {
+/// Makes null of values from which no type is inferred: those of columns with a type of the
+/// pipeline, and texts that mean null.
+fn without_declared(values: &mut [Value], dialect: &Dialect) {
+    if !dialect.declares() {
         return;
     }
     let objects = values.iter_mut().filter_map(Value::as_object_mut);
     for (key, value) in objects.flatten() {
-        if let Value::String(text) = value
-            && null.texts(key).contains(&text.as_str())
-        {
+        let is_null = match value {
+            Value::String(text) => dialect.null.texts(key).contains(&text.as_str()),
+            _ => false,
+        };
+        if is_null || dialect.types.contains_key(key) {
             *value = Value::Null;
         }
     }
-}
-
-/// The type as which the values of a column with a type of the pipeline are parsed; `None` if they
-/// are converted later.
-fn parsed_as(declared: &ColumnType, inferred: &DataType) -> Option<DataType> {
-    let is_number = inferred.is_numeric() || *inferred == DataType::Null;
-    let is_single = is_number || matches!(inferred, DataType::Utf8 | DataType::Boolean);
-    let is_parsed = match declared {
-        ColumnType::Text => is_single,
-        ColumnType::Integer | ColumnType::Number => is_number,
-        ColumnType::Time { .. } => false,
-    };
-    is_parsed.then(|| declared.data_type())
 }
 
 /// The columns with exact types for integers of 64 bits without a sign, which Arrow infers as
@@ -263,18 +254,24 @@ pub(crate) struct JsonRows {
 }
 
 impl JsonRows {
-    /// A reader that returns batches of `each` rows.
-    pub(crate) fn new(wanted: Wanted, each: usize, dialect: &Dialect) -> JsonRows {
+    /// A reader that returns batches of `each` rows. Columns `shown` get the values as they are
+    /// written.
+    pub(crate) fn new(
+        wanted: Wanted,
+        each: usize,
+        dialect: &Dialect,
+        shown: &BTreeSet<String>,
+    ) -> JsonRows {
         let fields = wanted.table.fields().clone();
         let rounds = |name: &str| wanted.may_round(name).then(|| name.to_string());
         let mut record = Record::new(&fields, &rounds);
-        record.declare(dialect);
+        record.declare(dialect, shown);
         JsonRows {
             objects: Objects::new(),
             rows: OpenRows {
                 record,
                 wanted,
-                n: 0,
+                lines: Vec::new(),
                 bytes: 0,
             },
             each,
@@ -288,7 +285,7 @@ impl TextRows for JsonRows {
         let (rows, each) = (&mut self.rows, self.each);
         self.objects.push(&bytes, |object, line| {
             rows.push(object, line)?;
-            if rows.n == each || rows.bytes >= BATCH_BYTES {
+            if rows.lines.len() == each || rows.bytes >= BATCH_BYTES {
                 batches.extend(rows.flush()?);
             }
             Ok(())
@@ -306,7 +303,8 @@ impl TextRows for JsonRows {
 struct OpenRows {
     wanted: Wanted,
     record: Record,
-    n: usize,
+    /// The line of each row.
+    lines: Vec<u64>,
     /// Bytes of their text.
     bytes: usize,
 }
@@ -332,7 +330,7 @@ impl OpenRows {
             self.check_long(object)
                 .map_err(|what| Fault::at(line, what))?;
         }
-        self.n += 1;
+        self.lines.push(line);
         self.bytes += object.len();
         Ok(())
     }
@@ -340,7 +338,9 @@ impl OpenRows {
     /// Refuses integers beyond 64 bits that are no doubles, unless their column may be rounded.
     fn check_long(&self, object: &[u8]) -> Result<(), String> {
         for (key, integer) in long_integers(object) {
-            if !self.record.by_name.contains_key(&key) || is_whole_double(&integer) {
+            let column = self.record.by_name.get(&key);
+            let column = column.map(|at| &self.record.columns[*at]);
+            if column.is_none_or(Column::is_written) || is_whole_double(&integer) {
                 continue;
             }
             if !self.wanted.may_round(&key) {
@@ -352,14 +352,28 @@ impl OpenRows {
     }
 
     fn flush(&mut self) -> Result<Option<RecordBatch>, Fault> {
-        if self.n == 0 {
+        let n = self.lines.len();
+        if n == 0 {
             return Ok(None);
         }
-        let columns = self.record.finish(self.n)?;
-        let options = RecordBatchOptions::new().with_row_count(Some(self.n));
+        let columns = self.record.finish(n)?;
+        let columns = columns.into_iter().enumerate();
+        let columns = columns.map(|(at, column)| match &self.record.columns[at] {
+            Column::Declared(declared) => {
+                let converted = declared.to.of_texts(column.as_string());
+                converted.map_err(|misfit| {
+                    let what = misfit.message(self.record.fields[at].name());
+                    Fault::at(self.lines[misfit.row], what)
+                })
+            }
+            _ => Ok(column),
+        });
+        let columns = columns.collect::<Result<Vec<_>, Fault>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(n));
         let schema = Arc::clone(&self.wanted.table);
         let batch = RecordBatch::try_new_with_options(schema, columns, &options);
-        (self.n, self.bytes) = (0, 0);
+        self.lines.clear();
+        self.bytes = 0;
         Ok(Some(batch?))
     }
 }
@@ -409,8 +423,6 @@ struct Record {
     seen: Vec<bool>,
     /// The texts that mean null in each field; empty if there are none at all.
     nulls: Vec<Vec<String>>,
-    /// Whether the pipeline sets the type of each field; empty if it sets none.
-    declared: Vec<bool>,
 }
 
 /// The values of a field.
@@ -424,7 +436,9 @@ enum Column {
     /// must be doubles.
     Number(Float64Builder, Option<String>),
     Text(StringBuilder),
-    /// Texts, and other single values as texts.
+    /// Single values, which are converted to the type of the pipeline.
+    Declared(Declared),
+    /// Values as they are written.
     Shown(StringBuilder),
     List {
         values: Box<Column>,
@@ -441,6 +455,43 @@ enum Column {
     Other(DataType, usize),
 }
 
+/// Values of a column with a type of the pipeline.
+struct Declared {
+    to: ColumnType,
+    /// Texts without their quotes, and other values as they are written.
+    texts: StringBuilder,
+    /// Values that mean null.
+    null: FillValues,
+}
+
+impl Declared {
+    /// Appends a value as it is written.
+    ///
+    /// # Errors
+    /// A list or an object.
+    fn push(&mut self, name: &str, written: &str) -> Result<(), String> {
+        let nested = match written.as_bytes().first() {
+            Some(b'[') => "a list",
+            Some(b'{') => "an object",
+            Some(b'"') => {
+                let text: Cow<'_, str> =
+                    serde_json::from_str(written).map_err(|e| e.to_string())?;
+                self.texts
+                    .append_option((!self.null.is_json(name, written)).then_some(text));
+                return Ok(());
+            }
+            _ => {
+                let is_null = written == "null" || self.null.is_json(name, written);
+                self.texts.append_option((!is_null).then_some(written));
+                return Ok(());
+            }
+        };
+        Err(format!(
+            "column `{name}` holds {nested}, which is no single value{AS_TYPES}"
+        ))
+    }
+}
+
 impl Record {
     /// A column for each field. `rounds` gives the name of the column of the table for fields whose
     /// integers become the nearest double.
@@ -453,27 +504,28 @@ impl Record {
             columns: fields.iter().map(column).collect(),
             seen: vec![false; fields.len()],
             nulls: Vec::new(),
-            declared: Vec::new(),
         }
     }
 
     /// Takes what the pipeline says of the columns of a table.
-    fn declare(&mut self, dialect: &Dialect) {
-        if !dialect.declares() {
-            return;
-        }
-        let texts = |field: &FieldRef| {
-            let texts = dialect.null.texts(field.name());
-            texts.into_iter().map(str::to_string).collect()
-        };
-        self.nulls = self.fields.iter().map(texts).collect();
-        let is_declared = |field: &FieldRef| dialect.types.contains_key(field.name());
-        self.declared = self.fields.iter().map(is_declared).collect();
+    fn declare(&mut self, dialect: &Dialect, shown: &BTreeSet<String>) {
         for (field, column) in self.fields.iter().zip(&mut self.columns) {
-            let declared = dialect.types.get(field.name());
-            if declared == Some(&ColumnType::Text) && *field.data_type() == DataType::Utf8 {
+            if shown.contains(field.name()) {
                 *column = Column::Shown(StringBuilder::new());
+            } else if let Some(to) = dialect.types.get(field.name()) {
+                *column = Column::Declared(Declared {
+                    to: to.clone(),
+                    texts: StringBuilder::new(),
+                    null: dialect.null.clone(),
+                });
             }
+        }
+        if !dialect.null.is_empty() {
+            let texts = |field: &FieldRef| {
+                let texts = dialect.null.texts(field.name());
+                texts.into_iter().map(str::to_string).collect()
+            };
+            self.nulls = self.fields.iter().map(texts).collect();
         }
     }
 
@@ -516,12 +568,18 @@ impl Column {
         }
     }
 
+    /// Whether its values are read as they are written.
+    fn is_written(&self) -> bool {
+        matches!(self, Column::Declared(_) | Column::Shown(_))
+    }
+
     fn value_kind(&self) -> &'static str {
         value_kind(&match self {
             Column::Boolean(_) => DataType::Boolean,
             Column::Integer(_) | Column::Unsigned(_) | Column::Decimal(..) => DataType::Int64,
             Column::Number(..) => DataType::Float64,
             Column::Text(_) | Column::Shown(_) => DataType::Utf8,
+            Column::Declared(declared) => declared.to.data_type(),
             Column::List { field, .. } => DataType::List(Arc::clone(field)),
             Column::Object { record, .. } => DataType::Struct(record.fields.clone()),
             Column::Other(other, _) => other.clone(),
@@ -537,6 +595,7 @@ impl Column {
             Column::Decimal(values, _) => values.append_null(),
             Column::Number(values, _) => values.append_null(),
             Column::Text(values) | Column::Shown(values) => values.append_null(),
+            Column::Declared(declared) => declared.texts.append_null(),
             Column::List { ends, n, valid, .. } => {
                 ends.push(*n as i32);
                 valid.append_null();
@@ -557,6 +616,7 @@ impl Column {
             Column::Decimal(values, _) => Arc::new(values.finish()),
             Column::Number(values, _) => Arc::new(values.finish()),
             Column::Text(values) | Column::Shown(values) => Arc::new(values.finish()),
+            Column::Declared(declared) => Arc::new(declared.texts.finish()),
             Column::List {
                 values,
                 field,
@@ -586,8 +646,6 @@ impl Column {
 struct Seen {
     /// Describes a value that does not fit.
     unlike: RefCell<Option<String>>,
-    /// That value.
-    value: RefCell<Option<String>>,
     /// Whether a double may be the rounded form of an integer of more than 64 bits.
     is_long: Cell<bool>,
 }
@@ -628,23 +686,22 @@ impl<'de> Visitor<'de> for Filler<'_, Record> {
                 let twice = format!("the object has the key `{name}` twice");
                 return Err(A::Error::custom(unlike(self.seen, twice)));
             }
+            let column = &mut record.columns[at];
+            if column.is_written() {
+                let written: &RawValue = map.next_value()?;
+                push_written(column, name, written.get())
+                    .map_err(|what| A::Error::custom(unlike(self.seen, what)))?;
+                continue;
+            }
             let into = Filler {
-                column: &mut record.columns[at],
+                column,
                 seen: self.seen,
                 nulls: record.nulls.get(at).map_or(&[], Vec::as_slice),
             };
-            let is_declared = record.declared.get(at) == Some(&true);
             map.next_value_seed(into).inspect_err(|_| {
                 let mut found = self.seen.unlike.borrow_mut();
-                let value = self.seen.value.borrow();
                 if let Some(found) = found.as_mut().filter(|text| text.starts_with("holds ")) {
-                    *found = match value.as_ref().filter(|_| is_declared) {
-                        Some(value) => format!(
-                            "column `{name}` holds {value}, and `types` requires {}",
-                            value_kind(record.fields[at].data_type())
-                        ),
-                        None => format!("column `{name}` {found}"),
-                    };
+                    *found = format!("column `{name}` {found}");
                 }
             })?;
         }
@@ -655,6 +712,17 @@ impl<'de> Visitor<'de> for Filler<'_, Record> {
         }
         Ok(())
     }
+}
+
+/// Appends a value as it is written to a column that takes it so.
+fn push_written(column: &mut Column, name: &str, written: &str) -> Result<(), String> {
+    match column {
+        Column::Declared(declared) => declared.push(name, written)?,
+        Column::Shown(values) if written == "null" => values.append_null(),
+        Column::Shown(values) => values.append_value(written),
+        _ => {}
+    }
+    Ok(())
 }
 
 fn unlike(to: &Seen, what: String) -> &'static str {
@@ -702,10 +770,6 @@ impl Filler<'_, Column> {
             "holds {} in the first {SAMPLE} rows of the files, and here {value}; convert the files to Parquet, with one type for the column",
             self.column.value_kind()
         );
-        self.seen
-            .value
-            .borrow_mut()
-            .get_or_insert(value.to_string());
         Err(E::custom(unlike(self.seen, what)))
     }
 
@@ -725,10 +789,6 @@ impl Filler<'_, Column> {
                     values.append_value(value);
                 }
                 fits
-            }
-            Column::Shown(values) => {
-                values.append_value(value.to_string());
-                true
             }
             Column::Number(values, rounds) => {
                 let nearest = value as f64;
@@ -763,7 +823,6 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
         match self.column {
             Column::Boolean(values) => values.append_value(value),
-            Column::Shown(values) => values.append_value(value.to_string()),
             _ => return self.unlike(value),
         }
         Ok(())
@@ -786,13 +845,6 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
                 values.append_value(value);
                 Ok(())
             }
-            Column::Shown(values) => {
-                if value.abs() >= i64::MAX as f64 {
-                    self.seen.is_long.set(true);
-                }
-                values.append_value(format!("{value:?}"));
-                Ok(())
-            }
             // `-0` is an integer.
             _ if value == 0.0 && value.is_sign_negative() => self.integer(0),
             _ => self.unlike(format!("{value:?}")),
@@ -805,7 +857,7 @@ impl<'de> Visitor<'de> for Filler<'_, Column> {
             return Ok(());
         }
         match self.column {
-            Column::Text(values) | Column::Shown(values) => values.append_value(value),
+            Column::Text(values) => values.append_value(value),
             _ => return self.unlike(format!("{value:?}")),
         }
         Ok(())

@@ -1,32 +1,39 @@
 //! What the keys `null` and `types` of a table do to the columns of its files.
 //!
 //! In: the columns of the files, and the keys. Out: a rule per column that they change, which the
-//! scan of the table applies to the column. The engine rewrites filters on such a column into
-//! filters on the rule, so statistics of the files decide nothing about it. A table without these
-//! keys has no rules, and its scan is as it was.
+//! scan of the table applies to the column. A rule applies to values in the type of their file:
+//! files that hold a column in several types keep them until then. The engine rewrites filters on
+//! such a column into filters on the rule, so statistics of the files decide nothing about it. A
+//! table without these keys has no rules, and its scan is as it was.
 
 use crate::error::{Error, Result, hint};
 use crate::read::formats::column_type::ColumnType;
-use crate::read::formats::csv::Dialect;
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::fault::Fault;
-use crate::read::formats::fill_values::without;
-use crate::read::formats::text::value_kind;
+use crate::read::formats::fill_values::{FillValue, held, without};
+use crate::read::formats::format::Format;
+use crate::read::lake::merge::values;
 use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, ScalarValue, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr_adapter::{
+    DefaultPhysicalExprAdapterFactory, PhysicalExprAdapter, PhysicalExprAdapterFactory,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What happens to the values of a column.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ColumnRule {
     column: String,
-    /// The values that mean null, in the type of the files.
-    pub(crate) fills: Vec<ScalarValue>,
+    /// The values that mean null.
+    fills: Vec<FillValue>,
     /// The type that the values get then, unless they have it.
     to: Option<ColumnType>,
 }
@@ -37,26 +44,39 @@ impl ColumnRule {
         self.to.is_some()
     }
 
+    /// The values that mean null in a file that holds the column in a type, in this type.
+    pub(crate) fn fills(&self, of: &DataType) -> Vec<ScalarValue> {
+        held(&self.fills, of)
+    }
+
     /// The column of the table, of that of the files.
     pub(crate) fn field(&self, of_files: &Field) -> Field {
         let is_nullable = of_files.is_nullable() || !self.fills.is_empty();
         let field = of_files.clone().with_nullable(is_nullable);
         match &self.to {
-            Some(to) => field.with_data_type(to.data_type()),
+            Some(to) => field.with_data_type(to.of(of_files.data_type())),
             None => field,
         }
     }
 
-    /// The values of the table, of those of the files.
+    /// The values of the table, of those of a file.
     ///
     /// # Errors
     /// The index of the first value that does not have the type of the pipeline, and a message.
-    pub(crate) fn apply(&self, values: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
-        let values = without(values, &self.fills).map_err(|e| (0, e.to_string()))?;
+    pub(crate) fn apply(&self, column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
+        let plain = values(column.data_type());
+        let plain = if plain == *column.data_type() {
+            Ok(Arc::clone(column))
+        } else {
+            // Codes become the values that they stand for.
+            cast(column, &plain)
+        };
+        let kept = plain.and_then(|plain| without(&plain, &self.fills(plain.data_type())));
+        let kept = kept.map_err(|e| (0, e.to_string()))?;
         match &self.to {
-            None => Ok(values),
+            None => Ok(kept),
             Some(to) => {
-                let converted = to.converted(&values);
+                let converted = to.converted(&kept);
                 converted.map_err(|misfit| (misfit.row, misfit.message(&self.column)))
             }
         }
@@ -83,8 +103,101 @@ impl ColumnRule {
     }
 }
 
-/// The rules of the columns of files, by column; an empty list if no column has one. `is_text`: the
-/// files are texts, whose reader makes null of texts that mean it.
+/// The columns that files hold in several types, and to which the keys apply in the type of each
+/// file. `schemas` are those of the files, with file names. Readers of text give each column the
+/// type of the key.
+///
+/// # Errors
+/// A file whose values cannot be what `types` says.
+pub(crate) fn by_file(
+    dialect: &Dialect,
+    format: Format,
+    schemas: &[(SchemaRef, &str)],
+) -> Result<BTreeSet<String>> {
+    let mut several = BTreeSet::new();
+    if !dialect.declares() || format.is_text() {
+        return Ok(several);
+    }
+    let mut types: BTreeMap<&str, Vec<(DataType, &str)>> = BTreeMap::new();
+    for (schema, file) in schemas {
+        for field in schema.fields() {
+            let of = values(field.data_type());
+            let known = types.entry(field.name()).or_default();
+            if of != DataType::Null && known.iter().all(|(other, _)| *other != of) {
+                known.push((of, *file));
+            }
+        }
+    }
+    for (name, types) in types.into_iter().filter(|(_, types)| types.len() > 1) {
+        let fills = dialect.null.of_column(name, false);
+        let to = dialect.types.get(name);
+        let is_refused = |(of, _): &&(DataType, &str)| to.is_some_and(|to| !to.takes(of));
+        if let Some((of, file)) = types.iter().find(is_refused) {
+            return Err(unfit(dialect, name, of, &format!(" in {file}")));
+        }
+        if to.is_some() || types.iter().any(|(of, _)| !held(&fills, of).is_empty()) {
+            let types: Vec<DataType> = types.into_iter().map(|(of, _)| of).collect();
+            check_fills(dialect, name, &types, false)?;
+            several.insert(name.to_string());
+        }
+    }
+    Ok(several)
+}
+
+/// The columns of files, where those in `columns` have the types of the key `types` if it has them.
+pub(crate) fn in_types_of_key<'a>(
+    dialect: &Dialect,
+    schemas: Vec<(SchemaRef, &'a str)>,
+    columns: &BTreeSet<String>,
+) -> Vec<(SchemaRef, &'a str)> {
+    if columns.is_empty() {
+        return schemas;
+    }
+    let field = |field: &FieldRef| match dialect.types.get(field.name()) {
+        Some(to) if columns.contains(field.name()) => {
+            Arc::new(field.as_ref().clone().with_data_type(to.data_type()))
+        }
+        _ => Arc::clone(field),
+    };
+    let schemas = schemas.into_iter().map(|(schema, file)| {
+        let fields: Vec<FieldRef> = schema.fields().iter().map(field).collect();
+        (Arc::new(Schema::new(fields)), file)
+    });
+    schemas.collect()
+}
+
+/// The columns of a table, where those in `columns` have the types of a file.
+pub(crate) fn in_own_types(
+    of_table: &SchemaRef,
+    of_file: &Schema,
+    columns: &BTreeSet<String>,
+) -> SchemaRef {
+    let own = |field: &FieldRef| match of_file.field_with_name(field.name()) {
+        Ok(own) if columns.contains(field.name()) => Arc::new(own.clone()),
+        _ => Arc::clone(field),
+    };
+    let fields: Vec<FieldRef> = of_table.fields().iter().map(own).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// Leaves columns in the types of each file, where the engine would convert them to those of the
+/// table.
+#[derive(Debug)]
+pub(crate) struct OwnTypes(pub(crate) Arc<BTreeSet<String>>);
+
+impl PhysicalExprAdapterFactory for OwnTypes {
+    fn create(
+        &self,
+        of_table: SchemaRef,
+        of_file: SchemaRef,
+    ) -> Result<Arc<dyn PhysicalExprAdapter>, DataFusionError> {
+        let of_table = in_own_types(&of_table, &of_file, &self.0);
+        DefaultPhysicalExprAdapterFactory.create(of_table, of_file)
+    }
+}
+
+/// The rules of the columns of files, by column; an empty list if no column has one. `by_file` are
+/// the columns that files hold in several types.
 ///
 /// # Errors
 /// A column that the files lack, or whose values cannot be what the keys say.
@@ -92,16 +205,39 @@ pub(crate) fn rules(
     dialect: &Dialect,
     of_files: &Schema,
     of_folders: &[(String, DataType)],
-    is_text: bool,
+    format: Format,
+    by_file: &BTreeSet<String>,
 ) -> Result<Vec<Option<Arc<ColumnRule>>>> {
     if !dialect.declares() {
         return Ok(Vec::new());
     }
     check_names(dialect, of_files, of_folders)?;
-    let fields = of_files.fields().iter();
-    let rules: Vec<_> = fields
-        .map(|field| rule(dialect, field, is_text))
-        .collect::<Result<_>>()?;
+    let rule = |field: &FieldRef| -> Result<_> {
+        let name = field.name();
+        let to = dialect.types.get(name);
+        if format == Format::Json && to.is_some() {
+            // Its reader knows the values as they are written.
+            return Ok(None);
+        }
+        let fills = dialect.null.of_column(name, format.is_text());
+        let (fills, to) = if by_file.contains(name) {
+            (fills, to)
+        } else {
+            let of = field.data_type();
+            check_fills(dialect, name, std::slice::from_ref(of), format.is_text())?;
+            let to = to.filter(|to| to.of(of) != *of);
+            if to.is_some_and(|to| *of != DataType::Null && !to.takes(of)) {
+                return Err(unfit(dialect, name, of, ""));
+            }
+            let is_held = |value: &FillValue| !held(std::slice::from_ref(value), of).is_empty();
+            (fills.into_iter().filter(is_held).collect(), to)
+        };
+        let column = name.clone();
+        let to = to.cloned();
+        let is_rule = !fills.is_empty() || to.is_some();
+        Ok(is_rule.then(|| Arc::new(ColumnRule { column, fills, to })))
+    };
+    let rules: Vec<_> = of_files.fields().iter().map(rule).collect::<Result<_>>()?;
     Ok(if rules.iter().all(Option::is_none) {
         Vec::new()
     } else {
@@ -109,29 +245,20 @@ pub(crate) fn rules(
     })
 }
 
-fn rule(dialect: &Dialect, field: &Field, is_text: bool) -> Result<Option<Arc<ColumnRule>>> {
-    let (name, of) = (field.name(), field.data_type());
-    let fills = dialect.null.of_column(name, of, is_text);
-    let fills = fills
-        .map_err(|(value, why)| Error::spec(format!("`null.{name}` cannot be {value}: {why}")))?;
-    let to = dialect.types.get(name).filter(|to| to.of(of) != *of);
-    if let Some(to) = to
-        && *of != DataType::Null
-        && !to.takes(of)
-    {
-        return Err(Error::spec(format!(
-            "`types.{name}` does not fit: the column holds {}, which gyre does not convert; leave the key out, and convert the column in the SQL",
-            value_kind(of)
-        )));
-    }
-    if fills.is_empty() && to.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(Arc::new(ColumnRule {
-        column: name.clone(),
-        fills,
-        to: to.cloned(),
-    })))
+/// Checks that a column of some types can hold its own values of `null`.
+fn check_fills(dialect: &Dialect, name: &str, types: &[DataType], is_text: bool) -> Result<()> {
+    let checked = dialect.null.check_own(name, types, is_text);
+    checked.map_err(|(value, why)| Error::spec(format!("`null.{name}` cannot be {value}: {why}")))
+}
+
+/// The error of a column that holds values which `types` cannot convert. `place` is empty, or begins
+/// with " in ".
+fn unfit(dialect: &Dialect, name: &str, of: &DataType, place: &str) -> Error {
+    let to = dialect.types.get(name);
+    let refusal = to.map_or(String::new(), |to| to.refusal(of));
+    Error::spec(format!(
+        "`types.{name}` does not fit: the column holds{place} {refusal}"
+    ))
 }
 
 /// Checks that the columns of the keys exist.
@@ -189,9 +316,18 @@ impl ScalarUDFImpl for AsDeclared {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue, DataFusionError> {
-        let apply = |values: &ArrayRef| {
+        let apply = |values: &ArrayRef| -> Result<ArrayRef, DataFusionError> {
             let applied = self.rule.apply(values);
-            applied.map_err(|(_, what)| DataFusionError::from(Fault::new(what)))
+            let applied = applied.map_err(|(_, what)| DataFusionError::from(Fault::new(what)))?;
+            if *applied.data_type() == self.to {
+                return Ok(applied);
+            }
+            // Values that only became null still have the type of their file.
+            let options = CastOptions {
+                safe: false,
+                ..CastOptions::default()
+            };
+            Ok(cast_with_options(&applied, &self.to, &options)?)
         };
         match &args.args[..] {
             [ColumnarValue::Array(values)] => Ok(ColumnarValue::Array(apply(values)?)),
@@ -207,320 +343,4 @@ impl ScalarUDFImpl for AsDeclared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::read::formats::fill_values::{FillValue, FillValues};
-    use crate::read::formats::format::Format;
-    use crate::read::lake;
-    use crate::read::lake::files::{LakeTable, TableSource};
-    use crate::read::lake::reopen::reopen;
-    use crate::read::lake::{Lake, Resources};
-    use crate::store::Stores;
-    use arrow::array::{Array, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
-    use arrow::compute::cast;
-    use arrow::datatypes::{Float64Type, Int64Type};
-    use arrow::ipc::writer::FileWriter;
-    use parquet::arrow::ArrowWriter;
-    use parquet::file::properties::WriterProperties;
-    use proptest::prelude::*;
-    use proptest::sample::select;
-    use std::collections::BTreeMap;
-    use std::fs::File;
-    use std::path::Path;
-
-    const RESOURCES: Resources = Resources {
-        threads: 2,
-        memory_bytes: None,
-    };
-
-    /// Writes the rows `k`, `x` as a file.
-    fn write(folder: &Path, format: Format, file: usize, rows: &RecordBatch) {
-        let path = folder.join(format!("{file}.{}", format.name()));
-        let cell = |column: usize, row: usize| {
-            let column = rows.column(column);
-            let shown = arrow::util::display::array_value_to_string(column, row);
-            column.is_valid(row).then(|| shown.expect("a text"))
-        };
-        let mut text = String::new();
-        match format {
-            Format::Parquet => {
-                let groups = WriterProperties::builder().set_max_row_group_row_count(Some(4));
-                let file = File::create(path).expect("a file");
-                let writer = ArrowWriter::try_new(file, rows.schema(), Some(groups.build()));
-                let mut writer = writer.expect("a writer");
-                writer.write(rows).expect("rows");
-                writer.close().expect("an end");
-                return;
-            }
-            Format::Arrow => {
-                let file = File::create(path).expect("a file");
-                let mut writer = FileWriter::try_new(file, &rows.schema()).expect("a writer");
-                writer.write(rows).expect("rows");
-                writer.finish().expect("an end");
-                return;
-            }
-            Format::Csv => {
-                text += "k,x\n";
-                for row in 0..rows.num_rows() {
-                    let [k, x] = [0, 1].map(|column| cell(column, row).unwrap_or_default());
-                    text += &format!("{k},{x}\n");
-                }
-            }
-            Format::Json => {
-                for row in 0..rows.num_rows() {
-                    let k = cell(0, row).expect("a key");
-                    let x = cell(1, row).map_or("null".into(), |x| match x.as_str() {
-                        "NA" => "\"NA\"".to_string(),
-                        _ => x,
-                    });
-                    text += &format!("{{\"k\": {k}, \"x\": {x}}}\n");
-                }
-            }
-        }
-        std::fs::write(path, text).expect("a file");
-    }
-
-    /// The lake of a folder, and the same tables as another process opens them.
-    async fn lakes(folder: &Path, format: Format, dialect: Dialect) -> Result<[Lake; 2]> {
-        let paths = [folder.display().to_string()];
-        let source = TableSource {
-            format,
-            dialect,
-            ..TableSource::of_parquet("t", &paths)
-        };
-        let sources = [source];
-        let lake = lake::open(&sources, &RESOURCES, &Stores::default()).await?;
-        let bytes = postcard::to_stdvec(&lake.tables).expect("tables");
-        let found: Vec<LakeTable> = postcard::from_bytes(&bytes).expect("tables");
-        Ok([lake, reopen(found, &RESOURCES, &Stores::default())?])
-    }
-
-    fn fills(all: Vec<FillValue>) -> Dialect {
-        Dialect {
-            null: FillValues {
-                all,
-                ..FillValues::default()
-            },
-            ..Dialect::default()
-        }
-    }
-
-    async fn rows(lake: &Lake, sql: &str) -> Result<Vec<RecordBatch>> {
-        let frame = lake.query(sql, &BTreeMap::new()).await?;
-        Ok(frame.collect().await.expect("rows"))
-    }
-
-    /// The keys of rows in order.
-    async fn keys(lake: &Lake, filter: &str) -> Vec<i64> {
-        let sql = format!("SELECT k FROM t WHERE {filter} ORDER BY k");
-        let batches = rows(lake, &sql).await.expect("rows");
-        let keys = batches.iter().flat_map(|batch| {
-            batch
-                .column(0)
-                .as_primitive::<Int64Type>()
-                .values()
-                .to_vec()
-        });
-        keys.collect()
-    }
-
-    type Holds = fn(Option<f64>) -> bool;
-
-    const FILTERS: [(&str, Holds); 6] = [
-        ("x = -9999", |x| x == Some(-9999.0)),
-        ("x < 0", |x| x.is_some_and(|x| x < 0.0)),
-        ("x IS NULL", |x| x.is_none()),
-        ("x IS NOT NULL AND x <> 2", |x| x.is_some_and(|x| x != 2.0)),
-        ("x >= 1 OR x IS NULL", |x| x.is_none_or(|x| x >= 1.0)),
-        ("x BETWEEN -10000 AND 1", |x| x.is_some_and(|x| x <= 1.0)),
-    ];
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-
-        /// Filters see the values after replacing, whatever the statistics of files say, and the
-        /// values that became null are all that are equal to -9999.
-        #[test]
-        fn fill_values_are_null_in_every_format(
-            files in prop::collection::vec(
-                prop::collection::vec(
-                    select(vec![None, Some(-9999), Some(-9998), Some(1), Some(2)]),
-                    1..12,
-                ),
-                1..4,
-            ),
-            format in select(Format::ALL.to_vec()),
-            of in select(vec![DataType::Int64, DataType::Int16, DataType::Float32, DataType::Float64]),
-            filter in select(FILTERS.to_vec()),
-        ) {
-            let folder = tempfile::tempdir().expect("a folder");
-            let mut n = 0;
-            let mut expected = Vec::new();
-            let mut replaced = 0;
-            for (at, values) in files.iter().enumerate() {
-                let keys: Vec<i64> = (n..).take(values.len()).collect();
-                n += values.len() as i64;
-                for (k, x) in keys.iter().zip(values) {
-                    replaced += u64::from(*x == Some(-9999));
-                    let x = x.filter(|x| *x != -9999).map(|x| x as f64);
-                    expected.extend((filter.1)(x).then_some(*k));
-                }
-                let x: ArrayRef = Arc::new(Int64Array::from(values.clone()));
-                let x = cast(&x, &of).expect("numbers");
-                let k: ArrayRef = Arc::new(Int64Array::from(keys));
-                let columns = [("k", k, true), ("x", x, true)];
-                let rows = RecordBatch::try_from_iter_with_nullable(columns).expect("rows");
-                write(folder.path(), format, at, &rows);
-            }
-            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(async {
-                let dialect = fills(vec![FillValue::Integer(-9999)]);
-                // A text column that has nulls alone holds no number.
-                for lake in lakes(folder.path(), format, dialect).await.expect("a lake") {
-                    let is_number = lake.tables[0].schema.field(1).data_type().is_numeric();
-                    if !is_number {
-                        continue;
-                    }
-                    assert_eq!(keys(&lake, filter.0).await, expected, "{} {of}", format.name());
-                    let sql = format!("SELECT k FROM t WHERE {}", filter.0);
-                    let frame = lake.query(&sql, &BTreeMap::new()).await.expect("a query");
-                    let nulled = lake.nulled(std::slice::from_ref(&frame), None).await.expect("counts");
-                    assert_eq!(nulled["t"]["x"], replaced, "{}", format.name());
-                }
-            });
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn texts_for_null_do_not_make_a_column_text() {
-        let folder = tempfile::tempdir().expect("a folder");
-        for format in [Format::Csv, Format::Json] {
-            let texts = StringArray::from(vec![Some("1"), Some("NA"), None, Some("-5")]);
-            let k: ArrayRef = Arc::new(Int64Array::from(vec![0, 1, 2, 3]));
-            let columns: [(_, ArrayRef, _); 2] = [("k", k, true), ("x", Arc::new(texts), true)];
-            let rows = RecordBatch::try_from_iter_with_nullable(columns).expect("rows");
-            write(folder.path(), format, 0, &rows);
-            let own = FillValues {
-                by_column: BTreeMap::from([(
-                    "x".to_string(),
-                    vec![FillValue::Text("NA".into()), FillValue::Integer(-5)],
-                )]),
-                ..FillValues::default()
-            };
-            let dialect = Dialect {
-                null: own,
-                ..Dialect::default()
-            };
-            for lake in lakes(folder.path(), format, dialect).await.expect("a lake") {
-                assert_eq!(lake.tables[0].schema.field(1).data_type(), &DataType::Int64);
-                assert_eq!(keys(&lake, "x IS NULL").await, [1, 2, 3]);
-                let frame = lake
-                    .query("SELECT x FROM t", &BTreeMap::new())
-                    .await
-                    .expect("a query");
-                let nulled = lake
-                    .nulled(std::slice::from_ref(&frame), None)
-                    .await
-                    .expect("counts");
-                assert_eq!(nulled["t"]["x"], 2, "{}", format.name());
-            }
-        }
-    }
-
-    fn types(of: &[(&str, ColumnType)]) -> Dialect {
-        let types = of.iter().map(|(name, of)| (name.to_string(), of.clone()));
-        Dialect {
-            types: types.collect(),
-            ..Dialect::default()
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn types_are_those_of_the_pipeline_in_every_format() {
-        for format in Format::ALL {
-            let folder = tempfile::tempdir().expect("a folder");
-            let of_file = |values: Vec<f64>| {
-                let k: ArrayRef = Arc::new(Int64Array::from(vec![7, 8]));
-                let x: ArrayRef = Arc::new(Float64Array::from(values));
-                RecordBatch::try_from_iter([("k", k), ("x", x)]).expect("rows")
-            };
-            write(folder.path(), format, 0, &of_file(vec![1.0, 2.0]));
-            write(folder.path(), format, 1, &of_file(vec![3.0, 4.5]));
-            let dialect = types(&[("k", ColumnType::Text), ("x", ColumnType::Number)]);
-            for lake in lakes(folder.path(), format, dialect).await.expect("a lake") {
-                let schema = &lake.tables[0].schema;
-                assert!(schema.field(0).data_type().is_string(), "{}", format.name());
-                let sql = "SELECT x FROM t WHERE k = '7' ORDER BY x";
-                let batches = rows(&lake, sql).await.expect("rows");
-                let x = batches.iter().flat_map(|batch| {
-                    batch
-                        .column(0)
-                        .as_primitive::<Float64Type>()
-                        .values()
-                        .to_vec()
-                });
-                assert_eq!(x.collect::<Vec<_>>(), [1.0, 3.0], "{}", format.name());
-            }
-            // 4.5 in the second row of the second file is no integer.
-            let dialect = types(&[("x", ColumnType::Integer)]);
-            let place = match format {
-                Format::Csv => "1.csv, line 3: column `x` holds `4.5`, which is no whole number",
-                Format::Json => ".json, line 1: column `x` holds ",
-                Format::Parquet => "1.parquet, row 2: column `x` holds `4.5`, which is no whole",
-                Format::Arrow => "1.arrow, row 2: column `x` holds `4.5`, which is no whole",
-            };
-            for lake in lakes(folder.path(), format, dialect).await.expect("a lake") {
-                let frame = lake
-                    .query("SELECT x FROM t WHERE k > 0", &BTreeMap::new())
-                    .await;
-                let read = lake.each_stream(frame.expect("a query"), |_| {
-                    Ok(((), |_: &RecordBatch, _: &mut ()| Ok(())))
-                });
-                let message = read
-                    .await
-                    .expect_err("no integer")
-                    .into_error("reading")
-                    .to_string();
-                assert!(message.contains(place), "{message}");
-            }
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn keys_of_columns_name_what_is_wrong() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let k: ArrayRef = Arc::new(Int64Array::from(vec![0]));
-        let x: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-        let rows = RecordBatch::try_from_iter([("k", k), ("x", x)]).expect("rows");
-        write(folder.path(), Format::Parquet, 0, &rows);
-        let own = |column: &str, value: FillValue| Dialect {
-            null: FillValues {
-                by_column: BTreeMap::from([(column.to_string(), vec![value])]),
-                ..FillValues::default()
-            },
-            ..Dialect::default()
-        };
-        let time = ColumnType::Time {
-            format: "%Y".into(),
-            zone: None,
-        };
-        for (dialect, expected) in [
-            (
-                own("x", FillValue::Text("NA".into())),
-                "`null.x` cannot be \"NA\": the column holds whole numbers",
-            ),
-            (
-                own("y", FillValue::Integer(1)),
-                "`null.y` names no column of the files",
-            ),
-            (
-                types(&[("kk", time)]),
-                "`types.kk` names no column of the files",
-            ),
-        ] {
-            let found = lakes(folder.path(), Format::Parquet, dialect).await;
-            let message = found.err().expect("a wrong key").to_string();
-            assert!(message.contains(expected), "{message}");
-        }
-    }
-}
+mod tests;

@@ -1,11 +1,12 @@
 //! Tables of a lake: their files, and how these are written.
 
-use crate::read::formats::csv::Dialect;
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::format::Format;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::TableReference;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The SQL of a query.
@@ -72,6 +73,8 @@ pub struct LakeTable {
     pub partition_columns: Vec<String>,
     /// The columns of the files, if the pipeline gives some of them other types or nulls.
     pub(crate) stored: Option<SchemaRef>,
+    /// The columns that files hold in several types, to which the keys apply in the type of each.
+    pub(crate) by_file: BTreeSet<String>,
 }
 
 impl LakeTable {
@@ -126,6 +129,7 @@ pub(crate) struct Packed {
     pub(crate) partition_columns: Vec<String>,
     #[serde(with = "crate::read::rows::ipc::fields")]
     pub(crate) stored: Vec<Field>,
+    pub(crate) by_file: BTreeSet<String>,
 }
 
 impl From<LakeTable> for Packed {
@@ -145,6 +149,7 @@ impl From<LakeTable> for Packed {
             columns: plain(&table.schema),
             partition_columns: table.partition_columns,
             stored: table.stored.as_ref().map(plain).unwrap_or_default(),
+            by_file: table.by_file,
         }
     }
 }

@@ -101,7 +101,7 @@ fn is_zone_in_one(a: &DataType, b: &DataType) -> bool {
 }
 
 /// A type without dictionaries: they become the type of their values.
-fn values(data_type: &DataType) -> DataType {
+pub(crate) fn values(data_type: &DataType) -> DataType {
     let inner = |field: &FieldRef| {
         let of_values = values(field.data_type());
         Arc::new(field.as_ref().clone().with_data_type(of_values))

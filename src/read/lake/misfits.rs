@@ -1,6 +1,6 @@
 //! Finds the file and the row of a value that does not have the type of the key `types`.
 //!
-//! Scans convert batches of many files, and know neither. Readers of CSV name the line themselves.
+//! Scans convert batches of many files, and know neither. Readers of text name the line themselves.
 
 use crate::read::formats::column_type::AS_TYPES;
 use crate::read::lake::Lake;
@@ -11,7 +11,7 @@ use crate::read::lake::subset::over;
 use datafusion::dataframe::DataFrame;
 use datafusion::physical_plan::execute_stream_partitioned;
 use futures::TryStreamExt;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 impl Lake {
@@ -36,25 +36,33 @@ impl Lake {
             .table_provider(ident_reference(&table.name))
             .await
             .ok()?;
-        let of_files = files(provider.as_ref())?;
-        let fields = of_files.stored_files()?.fields().iter().enumerate();
-        let rules =
-            fields.filter_map(|(at, field)| Some((field.name().as_str(), of_files.rule(at)?)));
-        let rules = rules.filter(|(_, rule)| rule.converts());
-        let (names, rules): (Vec<&str>, Vec<&Arc<ColumnRule>>) = rules.unzip();
-        if names.is_empty() {
-            return None;
+        let mut parts = Vec::new();
+        let session = self.context.state();
+        let by_types = files(provider.as_ref())?.by_types(&session).await;
+        for part in by_types.ok()? {
+            let fields = part.stored().fields().iter().enumerate();
+            let rules = fields.filter_map(|(at, field)| Some((field.name(), part.rule(at)?)));
+            let rules = rules.filter(|(_, rule)| rule.converts());
+            let rules = rules.map(|(name, rule)| (name.clone(), Arc::clone(rule)));
+            let (names, rules): (Vec<String>, Vec<Arc<ColumnRule>>) = rules.unzip();
+            if names.is_empty() {
+                return None;
+            }
+            let stored = Arc::new(part.without_rules(&BTreeSet::new()));
+            let frame = self.context.read_table(stored).ok()?;
+            let names = names.iter().map(String::as_str);
+            parts.push((numbered(frame, names, &table.name).ok()?, rules));
         }
-        let stored = Arc::new(of_files.clone().with_rules(Vec::new()));
-        let (mut state, plan) = self.context.read_table(stored).ok()?.into_parts();
-        // One stream has the rows of a file in their order.
-        state.config_mut().options_mut().execution.target_partitions = 1;
         for file in &table.files {
-            let frame = DataFrame::new(state.clone(), plan.clone());
-            let frame = numbered(frame, names.iter().copied(), &table.name).ok()?;
-            let frame = over(frame, HashSet::from([file.location.clone()])).ok()?;
-            if let Some((row, what)) = self.first_in(frame, &rules).await {
-                return Some(format!("{}, row {row}: {what}", file.location));
+            for (frame, rules) in &parts {
+                let (mut state, plan) = frame.clone().into_parts();
+                // One stream has the rows of a file in their order.
+                state.config_mut().options_mut().execution.target_partitions = 1;
+                let frame = DataFrame::new(state, plan);
+                let frame = over(frame, HashSet::from([file.location.clone()])).ok()?;
+                if let Some((row, what)) = self.first_in(frame, rules).await {
+                    return Some(format!("{}, row {row}: {what}", file.location));
+                }
             }
         }
         None
@@ -65,7 +73,7 @@ impl Lake {
     async fn first_in(
         &self,
         frame: DataFrame,
-        rules: &[&Arc<ColumnRule>],
+        rules: &[Arc<ColumnRule>],
     ) -> Option<(usize, String)> {
         let plan = self.physical(frame).await.ok()?;
         let streams = execute_stream_partitioned(plan, self.context.task_ctx()).ok()?;

@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::read::formats::fill_values::is_fill;
+use crate::read::formats::format::Format;
 use crate::read::lake::Lake;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{LakeTable, ident_reference};
@@ -13,7 +14,7 @@ use crate::read::lake::provider::TableOfFiles;
 use crate::read::lake::rounding::{files, numbered};
 use crate::read::lake::subset::over;
 use crate::read::rows::stop::Stop;
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DataFusionError, ScalarValue};
@@ -41,8 +42,10 @@ struct Reads {
 enum Counted {
     /// Values of its type.
     Values(Vec<ScalarValue>),
-    /// Texts of a column of this name and type.
+    /// Texts of a column of this name and type, as CSV has them.
     Texts(String, DataType),
+    /// Values of a column of this name, as JSON has them.
+    Json(String),
 }
 
 impl Lake {
@@ -91,28 +94,33 @@ impl Lake {
         let Some(of_files) = files(provider.as_ref()) else {
             return Err(Error::bug("a table of a pipeline has no files"));
         };
-        let columns = counted_columns(table, of_files, &reads.columns);
-        if columns.is_empty() {
-            return Ok(BTreeMap::new());
+        let mut nulled = BTreeMap::new();
+        let session = self.context.state();
+        let parts = of_files.by_types(&session).await;
+        for part in parts.map_err(unread)? {
+            let columns = counted_columns(table, &part, &reads.columns);
+            if columns.is_empty() {
+                continue;
+            }
+            let is_text = |counted: &Counted| !matches!(counted, Counted::Values(_));
+            let texts = columns.iter().filter(|(_, counted)| is_text(counted));
+            let texts = texts.map(|(name, _)| name.clone()).collect();
+            let stored = Arc::new(part.without_rules(&texts));
+            let mut frame = self.context.read_table(stored).map_err(unread)?;
+            if let Some(filter) = reads.filters.clone().and_then(disjunction) {
+                frame = frame.filter(filter).map_err(unread)?;
+            }
+            let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+            frame = numbered(frame, names.iter().copied(), &table.name)?;
+            if let Some(only) = only {
+                frame = over(frame, only.iter().cloned().collect::<HashSet<_>>())?;
+            }
+            let counts = self.counts(frame, table, &columns).await?;
+            for ((name, _), count) in columns.into_iter().zip(counts) {
+                *nulled.entry(name).or_default() += count;
+            }
         }
-        let is_text = |counted: &Counted| matches!(counted, Counted::Texts(..));
-        let texts = columns.iter().filter(|(_, counted)| is_text(counted));
-        let stored = of_files.stored(&texts.map(|(name, _)| name.clone()).collect());
-        let mut frame = self.context.read_table(Arc::new(stored)).map_err(unread)?;
-        if let Some(filter) = reads.filters.clone().and_then(disjunction) {
-            frame = frame.filter(filter).map_err(unread)?;
-        }
-        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
-        frame = numbered(frame, names.iter().copied(), &table.name)?;
-        if let Some(only) = only {
-            frame = over(frame, only.iter().cloned().collect::<HashSet<_>>())?;
-        }
-        let counts = self.counts(frame, table, &columns).await?;
-        Ok(columns
-            .into_iter()
-            .map(|(name, _)| name)
-            .zip(counts)
-            .collect())
+        Ok(nulled)
     }
 
     /// The number of values per column of a query.
@@ -139,14 +147,11 @@ impl Lake {
                         }
                         Counted::Texts(name, of) => {
                             let decimal = dialect.decimal.unwrap_or('.');
-                            let is_fill =
-                                |text: &&str| dialect.null.is_shown(name, of, text, decimal);
-                            column
-                                .as_string::<i32>()
-                                .iter()
-                                .flatten()
-                                .filter(is_fill)
-                                .count() as u64
+                            let null = &dialect.null;
+                            count_texts(column, |text| null.is_shown(name, of, text, decimal))
+                        }
+                        Counted::Json(name) => {
+                            count_texts(column, |written| dialect.null.is_json(name, written))
                         }
                     };
                 }
@@ -167,28 +172,44 @@ impl Lake {
     }
 }
 
+/// The number of texts for which a condition holds.
+fn count_texts(column: &ArrayRef, is_fill: impl Fn(&str) -> bool) -> u64 {
+    let texts = column.as_string::<i32>().iter().flatten();
+    texts.filter(|text| is_fill(text)).count() as u64
+}
+
 /// The columns of a table in which values may be null, of those that are read.
 fn counted_columns(
     table: &LakeTable,
     of_files: &TableOfFiles,
     read: &BTreeSet<String>,
 ) -> Vec<(String, Counted)> {
-    let stored = table.stored.as_ref().unwrap_or(&table.schema);
     let null = &table.dialect.null;
-    let fields = stored.fields().iter().enumerate();
+    let is_json = table.format == Format::Json.name();
+    let fields = of_files.stored().fields().iter().enumerate();
     let fields = fields.filter(|(_, field)| {
         read.contains(field.name()) && !table.partition_columns.contains(field.name())
     });
     let counted = fields.filter_map(|(at, field)| {
         let (name, of) = (field.name().clone(), field.data_type().clone());
-        let values = of_files
-            .rule(at)
-            .map_or(&[][..], |rule| rule.fills.as_slice());
+        let rule = of_files.rule(at);
+        let values = rule.map_or_else(Vec::new, |rule| rule.fills(&of));
         let has_texts = !null.texts(&name).is_empty() && !of.is_nested();
-        if of_files.is_text() && (has_texts || !values.is_empty()) {
-            return Some((name.clone(), Counted::Texts(name, of)));
+        // The reader of JSON makes null of numbers if it converts the column.
+        let is_converted = is_json
+            && table.dialect.types.contains_key(&name)
+            && !null.of_column(&name, false).is_empty();
+        if !of_files.is_text() {
+            return (!values.is_empty()).then_some((name, Counted::Values(values)));
         }
-        (!values.is_empty()).then(|| (name, Counted::Values(values.to_vec())))
+        (has_texts || is_converted || !values.is_empty()).then(|| {
+            let how = if is_json {
+                Counted::Json(name.clone())
+            } else {
+                Counted::Texts(name.clone(), of)
+            };
+            (name, how)
+        })
     });
     counted.collect()
 }

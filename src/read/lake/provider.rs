@@ -7,9 +7,10 @@
 
 use crate::read::formats::by_name::Named;
 use crate::read::formats::fault::Fault;
-use crate::read::lake::declared::ColumnRule;
+use crate::read::lake::declared::{ColumnRule, OwnTypes, in_own_types};
 use crate::read::lake::exact::Rounded;
 use crate::read::lake::files;
+use crate::read::lake::merge::values;
 use crate::read::lake::precision::Widened;
 use crate::read::rows::doubles::warn_of_rounding;
 use crate::read::sql::floats;
@@ -31,6 +32,7 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_expr_adapter::PhysicalExprAdapterFactory;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -49,6 +51,8 @@ pub(crate) struct TableOfFiles {
     of_folders: Vec<FieldRef>,
     /// What the pipeline makes of the columns of the files; empty if nothing.
     rules: Vec<Option<Arc<ColumnRule>>>,
+    /// The columns that files hold in several types, to which rules apply in the type of each file.
+    by_file: Arc<BTreeSet<String>>,
     /// All columns as the files and folders have them.
     stored: SchemaRef,
     /// All columns.
@@ -104,6 +108,7 @@ impl TableOfFiles {
             of_files: Arc::new(of_files),
             of_folders,
             rules: Vec::new(),
+            by_file: Arc::default(),
             stored: Arc::clone(&schema),
             schema,
             known: files.iter().map(|_| OnceCell::new()).collect(),
@@ -139,8 +144,80 @@ impl TableOfFiles {
         self.rules.get(at)?.as_ref()
     }
 
+    /// The same table, with columns that stay in the types of each file until their rules apply.
+    pub(crate) fn with_own_types(self, columns: &BTreeSet<String>) -> TableOfFiles {
+        let by_file = Arc::new(columns.clone());
+        let format: Arc<dyn FileFormat> = match self.format.downcast_ref::<Named>() {
+            Some(named) => Arc::new(named.with_own_types(&by_file)),
+            None => Arc::clone(&self.format),
+        };
+        TableOfFiles {
+            format,
+            by_file,
+            ..self
+        }
+    }
+
+    /// The table in parts, in each of which all files hold a column in one type: that of `stored`.
+    ///
+    /// # Errors
+    /// A file whose columns cannot be read.
+    pub(crate) async fn by_types(&self, state: &dyn Session) -> Result<Vec<TableOfFiles>> {
+        if self.by_file.is_empty() {
+            return Ok(vec![self.clone()]);
+        }
+        let concurrency = state.config_options().execution.meta_fetch_concurrency;
+        let own: Vec<SchemaRef> = stream::iter(0..self.files.len())
+            .map(|at| self.own_columns(state, at))
+            .buffered(concurrency.get())
+            .try_collect()
+            .await?;
+        let mut parts: Vec<(SchemaRef, Vec<PartitionedFile>)> = Vec::new();
+        for (file, own) in self.files.iter().zip(own) {
+            let columns = in_own_types(&self.of_files, &own, &self.by_file);
+            let columns = columns.fields().iter().map(|field| {
+                let of = values(field.data_type());
+                field
+                    .as_ref()
+                    .clone()
+                    .with_data_type(of)
+                    .with_nullable(true)
+            });
+            let columns = Arc::new(Schema::new(columns.collect::<Vec<_>>()));
+            match parts.iter_mut().find(|(of, _)| *of == columns) {
+                Some((_, files)) => files.push(file.clone()),
+                None => parts.push((columns, vec![file.clone()])),
+            }
+        }
+        let parts = parts.into_iter().map(|(of_files, files)| {
+            let all = of_files.fields().iter().chain(&self.of_folders).cloned();
+            let part = TableOfFiles {
+                stored: Arc::new(Schema::new(all.collect::<Vec<_>>())),
+                of_files,
+                known: files.iter().map(|_| OnceCell::new()).collect(),
+                files,
+                ..self.clone()
+            };
+            part.with_own_types(&BTreeSet::new())
+                .with_rules(self.rules.clone())
+        });
+        Ok(parts.collect())
+    }
+
+    /// The columns of a file, in its types.
+    async fn own_columns(&self, state: &dyn Session, at: usize) -> Result<SchemaRef> {
+        let store = state.runtime_env().object_store(&self.root)?;
+        let file = std::slice::from_ref(&self.files[at].object_meta);
+        self.format.infer_schema(state, &store, file).await
+    }
+
+    /// All columns as the files and folders have them.
+    pub(crate) fn stored(&self) -> &SchemaRef {
+        &self.stored
+    }
+
     /// The same files without rules. Columns `texts` of text files are the texts in the files.
-    pub(crate) fn stored(&self, texts: &BTreeSet<String>) -> TableOfFiles {
+    pub(crate) fn without_rules(&self, texts: &BTreeSet<String>) -> TableOfFiles {
         let mut table = self.clone();
         if let Some(named) = self
             .format
@@ -268,6 +345,13 @@ impl TableOfFiles {
                 .format
                 .infer_stats(state, &store, columns, meta)
                 .await?;
+            // Bounds of several types cannot be compared.
+            let fields = self.of_files.fields().iter();
+            for (column, field) in known.column_statistics.iter_mut().zip(fields) {
+                if self.by_file.contains(field.name()) {
+                    *column = ColumnStatistics::new_unknown();
+                }
+            }
             for value in &file.partition_values {
                 known
                     .column_statistics
@@ -345,7 +429,12 @@ impl TableProvider for TableOfFiles {
         let Some(source) = source.try_pushdown_projection(&projection)? else {
             return internal_err!("{} cannot select columns", source.file_type());
         };
+        let own_types = (!self.by_file.is_empty()).then(|| {
+            let columns = Arc::clone(&self.by_file);
+            Arc::new(OwnTypes(columns)) as Arc<dyn PhysicalExprAdapterFactory>
+        });
         let scan = FileScanConfigBuilder::new(self.root.clone(), source)
+            .with_expr_adapter(own_types)
             .with_file_groups(groups)
             .with_statistics(known)
             .with_limit(limit)

@@ -108,12 +108,13 @@ fn register(
         Some(stored) => stored.as_ref().clone(),
         None => Schema::new(of_files.into_iter().cloned().collect::<Vec<_>>()),
     };
-    let rules = rules(&table.dialect, &schema, &of_folders, kind.is_text())?;
+    let by_file = &table.by_file;
+    let rules = rules(&table.dialect, &schema, &of_folders, kind, by_file)?;
     let files = TableOfFiles::new(&table.name, root, format, schema, &of_folders, files);
     name_files(
         context,
         &table.name,
-        files.map(|files| files.with_rules(rules)),
+        files.map(|files| files.with_own_types(by_file).with_rules(rules)),
     )?;
     Ok(())
 }
@@ -154,6 +155,7 @@ impl From<Packed> for LakeTable {
             schema: Arc::new(Schema::new(packed.columns)),
             partition_columns: packed.partition_columns,
             stored: (!packed.stored.is_empty()).then(|| Arc::new(Schema::new(packed.stored))),
+            by_file: packed.by_file,
         }
     }
 }

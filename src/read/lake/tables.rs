@@ -7,17 +7,17 @@
 use crate::error::{Error, Result};
 use crate::read::formats::by_name::Named;
 use crate::read::formats::column_type::ColumnType;
-use crate::read::formats::csv::Dialect;
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::format::{Compression, Format};
 use crate::read::formats::parquet::Parquet;
-use crate::read::lake::declared::rules;
+use crate::read::lake::declared::{by_file, in_types_of_key, rules};
 use crate::read::lake::errors::failed;
-use crate::read::lake::exact::{FileColumns, settle};
+use crate::read::lake::exact::{FileColumns, Rounded, settle};
 use crate::read::lake::files::{InputFile, LakeTable, TableSource, ident_reference};
 use crate::read::lake::frozen::ListedFiles;
 use crate::read::lake::merge::merge;
 use crate::read::lake::panics::catch_panic;
-use crate::read::lake::precision::widened;
+use crate::read::lake::precision::{Widened, widened};
 use crate::read::lake::provider::TableOfFiles;
 use crate::read::paths::places;
 use crate::read::paths::places::{FoundFile, Place};
@@ -56,41 +56,26 @@ pub(crate) async fn register(
     listing: &ListedFiles,
 ) -> Result<LakeTable> {
     let (root, mut files) = list(context, source, stores, listing).await?;
-    // Rows are read in the order of files, so this fixes the order of rows.
-    files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
-    let mut partition_columns = hive_columns(&files, &source.dialect.types)?;
-    keep_once(&mut files)?;
-    if let Some(name) = source.filename {
-        add_filename(name, &root, &mut files, &mut partition_columns)?;
-    }
+    let partition_columns = one_per_file(source, &root, &mut files)?;
     for file in &files {
         listing.note(root.as_str(), &file.meta);
     }
-    let store = context.runtime_env().object_store(&root);
-    let store = store.map_err(|e| failed("its store", e))?;
     let format = format(source.format, &source.dialect, listing);
-    let schemas = schemas_of(context, &format, source.format.name(), &store, &files).await?;
-    let mut schema = merge(&schemas)?;
-    if let Some(name) = source.filename
-        && schema.column_with_name(name).is_some()
-    {
-        return Err(is_column_already(name, "of its files"));
-    }
-    // If a folder column also exists in the files, the folder wins.
-    let is_folder = |f: &Field| partition_columns.iter().any(|(name, _)| name == f.name());
-    let fields = schema.fields().iter().filter(|f| !is_folder(f)).cloned();
-    schema = Schema::new(fields.collect::<Vec<_>>());
-    let of_files = FileColumns {
-        format: source.format,
-        store: &store,
-        files: &files,
-        schemas: &schemas,
-    };
-    let rounded = settle(&of_files, &mut schema).await?;
-    let widened = widened(&schemas, &schema);
-    let is_text = source.format.is_text();
-    let rules = rules(&source.dialect, &schema, &partition_columns, is_text)?;
-
+    let columns = columns(
+        context,
+        source,
+        (&root, &files[..]),
+        &format,
+        &partition_columns,
+    )
+    .await?;
+    let rules = rules(
+        &source.dialect,
+        &columns.schema,
+        &partition_columns,
+        source.format,
+        &columns.by_file,
+    )?;
     let folders: Vec<Vec<Option<String>>> = files
         .iter_mut()
         .map(|file| std::mem::take(&mut file.folders))
@@ -104,13 +89,15 @@ pub(crate) async fn register(
         source.name,
         root.clone(),
         format,
-        schema,
+        columns.schema,
         &partition_columns,
         of_table.collect(),
     );
     let of_table = of_table.map(|table| {
-        let table = table.with_rounded(rounded).with_widened(widened);
-        table.with_rules(rules)
+        let table = table
+            .with_rounded(columns.rounded)
+            .with_widened(columns.widened);
+        table.with_own_types(&columns.by_file).with_rules(rules)
     });
     let stored = of_table
         .as_ref()
@@ -138,6 +125,73 @@ pub(crate) async fn register(
             .map(|(name, _)| name)
             .collect(),
         stored,
+        by_file: columns.by_file,
+    })
+}
+
+/// Orders files by location, each of them once. Returns the columns that have one value per file:
+/// those of Hive folders, and the path.
+fn one_per_file(
+    source: &TableSource<'_>,
+    root: &ObjectStoreUrl,
+    files: &mut Vec<FoundFile>,
+) -> Result<Vec<(String, DataType)>> {
+    // Rows are read in the order of files, so this fixes the order of rows.
+    files.sort_by(|a, b| a.meta.location.cmp(&b.meta.location));
+    let mut columns = hive_columns(files, &source.dialect.types)?;
+    keep_once(files)?;
+    if let Some(name) = source.filename {
+        add_filename(name, root, files, &mut columns)?;
+    }
+    Ok(columns)
+}
+
+/// The columns of the files of a table.
+struct Columns {
+    schema: Schema,
+    /// The columns of doubles with a number that is no double.
+    rounded: Vec<Rounded>,
+    /// The columns that some files hold with less precision.
+    widened: Vec<Widened>,
+    /// The columns to which the keys apply in the type of each file.
+    by_file: BTreeSet<String>,
+}
+
+/// The columns of the files at a store, without those of `one_per_file`.
+async fn columns(
+    context: &SessionContext,
+    source: &TableSource<'_>,
+    (root, files): (&ObjectStoreUrl, &[FoundFile]),
+    format: &Arc<dyn FileFormat>,
+    one_per_file: &[(String, DataType)],
+) -> Result<Columns> {
+    let store = context.runtime_env().object_store(root);
+    let store = store.map_err(|e| failed("its store", e))?;
+    let schemas = schemas_of(context, format, source.format.name(), &store, files).await?;
+    let by_file = by_file(&source.dialect, source.format, &schemas)?;
+    let schemas = in_types_of_key(&source.dialect, schemas, &by_file);
+    let merged = merge(&schemas)?;
+    if let Some(name) = source.filename
+        && merged.column_with_name(name).is_some()
+    {
+        return Err(is_column_already(name, "of its files"));
+    }
+    // If a folder column also exists in the files, the folder wins.
+    let is_folder = |f: &Field| one_per_file.iter().any(|(name, _)| name == f.name());
+    let fields = merged.fields().iter().filter(|f| !is_folder(f)).cloned();
+    let mut schema = Schema::new(fields.collect::<Vec<_>>());
+    let of_files = FileColumns {
+        format: source.format,
+        store: &store,
+        files,
+        schemas: &schemas,
+    };
+    let rounded = settle(&of_files, &mut schema).await?;
+    Ok(Columns {
+        widened: widened(&schemas, &schema),
+        schema,
+        rounded,
+        by_file,
     })
 }
 

@@ -1,7 +1,7 @@
 //! A table → the names, types and first values of its columns.
 
 use crate::error::{Error, Kind, Result};
-use crate::read::formats::csv::Dialect;
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::fill_values::{FillValue, FillValues};
 use crate::read::formats::format::Format;
 use crate::read::lake::errors::failed;

@@ -7,7 +7,7 @@ use crate::output::place::Output;
 use crate::plan::assignment::Assignment;
 use crate::plan::job::PlannedJob;
 use crate::plan::pipeline::keys::Empty;
-use crate::read::formats::csv::Dialect;
+use crate::read::formats::dialect::Dialect;
 use crate::read::formats::format::Format;
 use crate::read::lake::files::TableSource;
 use crate::read::lake::{Lake, Resources, open};
