@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::read::formats::dialect::Dialect;
-use crate::read::formats::fill_values::{FillValue, FillValues};
+use crate::read::formats::fill_values::{FillValue, FillValues, held, without};
 use crate::read::formats::format::Format;
 use crate::read::lake::errors::failed;
 use crate::read::lake::files::{TableSource, ident_reference};
@@ -40,6 +40,10 @@ const COLUMNS: usize = 500;
 
 /// The column with the file of each row.
 pub(crate) const FILENAME: &str = "filename";
+
+/// Its name while the table is read. A pipeline file cannot name such a column, so that hardly a
+/// table has one.
+const FILE: &str = "${file of the row}";
 
 /// What the values of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,50 +126,40 @@ pub(crate) struct Survey {
 /// If the table cannot be read or has no rows.
 pub(crate) async fn survey(data: &str) -> Result<Survey> {
     let (format, needs_format) = format(data);
-    let paths = [data.to_string()];
-    let plain = [TableSource {
-        format,
-        ..TableSource::of_parquet("data", &paths)
-    }];
-    let stores = Stores::default();
-    let resources = Resources {
-        memory_bytes: Some(MEMORY_BYTES),
-        ..Resources::default()
-    };
-    let mut lake = lake::open(&plain, &resources, &stores).await?;
-    let (mut columns, mut is_whole) = read(&lake).await?;
-    if columns.first().is_none_or(|(_, values)| values.is_empty()) {
+    let mut opened = Opened::of(data, format, BTreeMap::new()).await?;
+    if opened
+        .columns
+        .first()
+        .is_none_or(|(_, rows)| rows.is_empty())
+    {
         return Err(Error::input(format!(
             "the table at {data} has no rows; a pipeline is proposed from rows"
         )));
     }
-    let (_, found) = described(columns.clone())?;
+    let (_, found) = described(opened.columns.clone())?;
     let fills = fill_values(&found, format.is_text());
-    let has_name = lake.tables[0].schema.column_with_name(FILENAME).is_some();
-    let filename = (lake.tables[0].files.len() > 1 && !has_name).then_some(FILENAME);
-    if !fills.is_empty() || filename.is_some() {
-        // The same rows, with null for these values, and with the file of each.
-        let with_keys = [TableSource {
-            format,
-            dialect: Dialect {
-                null: FillValues {
-                    by_column: fills.clone(),
-                    ..FillValues::default()
-                },
-                ..Dialect::default()
-            },
-            filename,
-            ..TableSource::of_parquet("data", &paths)
-        }];
-        lake = lake::open(&with_keys, &resources, &stores).await?;
-        (columns, is_whole) = read(&lake).await?;
+    let is_text = |value: &FillValue| matches!(value, FillValue::Text(_));
+    if fills.values().flatten().any(is_text) {
+        // The reader infers other types without these texts.
+        opened = Opened::of(data, format, fills.clone()).await?;
+    } else {
+        opened.make_null(&fills)?;
     }
+    let Opened {
+        lake,
+        mut columns,
+        is_whole,
+    } = opened;
     let rows = columns.first().map_or(0, |(_, values)| values.len());
     let all_rows = lake.most_rows(first_columns(&lake, 1).await?).await?;
-    let (unnamed, mut columns) = described(columns)?;
-    let last = columns.pop_if(|column| filename == Some(column.name.as_str()));
-    let mut partitions = lake.tables[0].partition_columns.clone();
-    partitions.retain(|name| Some(name.as_str()) != filename);
+    let table = &lake.tables[0];
+    let last = columns.pop_if(|column| column.0 == FILE);
+    let has_name = table.schema.column_with_name(FILENAME).is_some();
+    let last = last.filter(|_| table.files.len() > 1 && !has_name);
+    let filename = last.map(|(_, files)| column(FILENAME.into(), &files));
+    let (unnamed, columns) = described(columns)?;
+    let mut partitions = table.partition_columns.clone();
+    partitions.retain(|name| name != FILE);
     Ok(Survey {
         name: table_name(data),
         format: needs_format.then_some(format.name()),
@@ -176,8 +170,60 @@ pub(crate) async fn survey(data: &str) -> Result<Survey> {
         partitions,
         unnamed,
         fills,
-        filename: last,
+        filename: filename.transpose()?,
     })
+}
+
+/// A table and its first rows by column; the last column is the file of each row.
+struct Opened {
+    lake: Lake,
+    columns: Vec<(String, ArrayRef)>,
+    /// Whether these are all rows.
+    is_whole: bool,
+}
+
+impl Opened {
+    /// The table at `data`, with null for some values.
+    async fn of(
+        data: &str,
+        format: Format,
+        fills: BTreeMap<String, Vec<FillValue>>,
+    ) -> Result<Opened> {
+        let paths = [data.to_string()];
+        let source = [TableSource {
+            format,
+            dialect: Dialect {
+                null: FillValues {
+                    by_column: fills,
+                    ..FillValues::default()
+                },
+                ..Dialect::default()
+            },
+            filename: Some(FILE),
+            ..TableSource::of_parquet("data", &paths)
+        }];
+        let resources = Resources {
+            memory_bytes: Some(MEMORY_BYTES),
+            ..Resources::default()
+        };
+        let lake = lake::open(&source, &resources, &Stores::default()).await?;
+        let (columns, is_whole) = read(&lake).await?;
+        Ok(Opened {
+            lake,
+            columns,
+            is_whole,
+        })
+    }
+
+    /// Makes values null by column, as the scan of the table does.
+    fn make_null(&mut self, fills: &BTreeMap<String, Vec<FillValue>>) -> Result<()> {
+        for (name, values) in &mut self.columns {
+            if let Some(fills) = fills.get(name) {
+                *values = without(values, &held(fills, values.data_type())).map_err(bug)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The values that mean null, by column. `has_texts`: the files are texts, and their types are
@@ -215,7 +261,7 @@ async fn first_columns(lake: &Lake, n: usize) -> Result<DataFrame> {
         .await
         .map_err(unread)?;
     let columns = table.schema().iter().enumerate();
-    let columns = columns.filter(|(at, (_, field))| *at < n || field.name() == FILENAME);
+    let columns = columns.filter(|(at, (_, field))| *at < n || field.name() == FILE);
     let columns = columns.map(|(_, column)| Expr::Column(Column::from(column)));
     let columns: Vec<Expr> = columns.collect();
     let numbers: Vec<usize> = (0..columns.len()).collect();
@@ -238,8 +284,10 @@ async fn read(lake: &Lake) -> Result<(Vec<(String, ArrayRef)>, bool)> {
     {
         let batch = batch.map_err(unread)?;
         n += batch.num_rows();
-        for column in batch.columns() {
-            bytes += size(column).map_err(bug)?;
+        for (field, column) in fields.iter().zip(batch.columns()) {
+            if field.name() != FILE {
+                bytes += size(column).map_err(bug)?;
+            }
         }
         batches.push(batch);
     }
