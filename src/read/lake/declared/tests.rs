@@ -129,9 +129,12 @@ fn texts_of(column: &ArrayRef) -> Vec<Option<String>> {
     (0..column.len()).map(text).collect()
 }
 
-/// Files with the values of a column `x` in their types, and keys `k` from 0 on.
+/// The first key of [`write_all`], which no value of `null` is.
+const FIRST_KEY: i64 = 100;
+
+/// Files with the values of a column `x` in their types, and keys `k`.
 fn write_all(folder: &Path, format: Format, files: &[ArrayRef]) {
-    let mut n = 0;
+    let mut n = FIRST_KEY;
     for (at, x) in files.iter().enumerate() {
         let keys = n..n + x.len() as i64;
         n = keys.end;
@@ -471,7 +474,7 @@ async fn keys_apply_to_the_type_of_each_file() {
                 let found: Vec<Option<&str>> = found.iter().map(Option::as_deref).collect();
                 assert_eq!(found, expected, "{at}");
                 let nulls = expected.iter().enumerate().filter(|(_, x)| x.is_none());
-                let nulls: Vec<i64> = nulls.map(|(k, _)| k as i64).collect();
+                let nulls: Vec<i64> = nulls.map(|(k, _)| FIRST_KEY + k as i64).collect();
                 assert_eq!(keys(&lake, "x IS NULL").await, nulls, "{at}");
                 if !dialect.null.is_empty() {
                     let frame = lake.query("SELECT x FROM t", &BTreeMap::new()).await;
