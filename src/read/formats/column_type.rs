@@ -530,8 +530,8 @@ mod tests {
         assert_eq!(offset.data_type(), of);
     }
 
-    /// Times of files become those of the type: local times are those of the clocks of the zone, and
-    /// others keep their instant.
+    /// Times of files become those of the type: local times are those of the clocks of the zone,
+    /// and others keep their instant.
     #[test]
     fn times_of_other_units_and_zones_are_converted() {
         use arrow::array::{Date32Array, TimestampNanosecondArray, TimestampSecondArray};

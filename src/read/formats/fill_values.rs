@@ -114,8 +114,8 @@ impl FillValues {
         self.all.iter().filter_map(FillValue::text).collect()
     }
 
-    /// The values that mean null in a column: those for all columns, and its own. Texts are left out
-    /// if a reader of text files (`is_text`) makes null of them.
+    /// The values that mean null in a column: those for all columns, and its own. Texts are left
+    /// out if a reader of text files (`is_text`) makes null of them.
     pub(crate) fn of_column(&self, column: &str, is_text: bool) -> Vec<FillValue> {
         let all = self.all.iter().chain(self.own(column));
         let all = all.filter(|value| !is_text || value.text().is_none());

@@ -251,8 +251,8 @@ fn check_fills(dialect: &Dialect, name: &str, types: &[DataType], is_text: bool)
     checked.map_err(|(value, why)| Error::spec(format!("`null.{name}` cannot be {value}: {why}")))
 }
 
-/// The error of a column that holds values which `types` cannot convert. `place` is empty, or begins
-/// with " in ".
+/// The error of a column that holds values which `types` cannot convert. `place` is empty, or
+/// begins with " in ".
 fn unfit(dialect: &Dialect, name: &str, of: &DataType, place: &str) -> Error {
     let to = dialect.types.get(name);
     let refusal = to.map_or(String::new(), |to| to.refusal(of));
