@@ -21,12 +21,15 @@ use datafusion::common::{Column, DataFusionError, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::utils::{conjunction, disjunction};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, LogicalPlan, ident, lit};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Values that became null, by table and column.
 pub(crate) type Nulled = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// The most values that a filter compares.
+const MOST_COMPARED: usize = 32;
 
 /// What a query reads of a table.
 #[derive(Default)]
@@ -112,6 +115,9 @@ impl Lake {
             }
             let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
             frame = numbered(frame, names.iter().copied(), &table.name)?;
+            if let Some(filter) = has_fill(&columns) {
+                frame = frame.filter(filter).map_err(unread)?;
+            }
             if let Some(only) = only {
                 frame = over(frame, only.iter().cloned().collect::<HashSet<_>>())?;
             }
@@ -170,6 +176,27 @@ impl Lake {
         };
         Ok((0..n).map(sum).collect())
     }
+}
+
+/// Whether a row has a value to count. Scans skip parts of files whose statistics exclude them.
+/// None for values that statistics may not tell, and if there are many.
+fn has_fill(columns: &[(String, Counted)]) -> Option<Expr> {
+    let mut all = Vec::new();
+    for (at, (_, counted)) in columns.iter().enumerate() {
+        let Counted::Values(values) = counted else {
+            return None;
+        };
+        for value in values {
+            let x = value.cast_to(&DataType::Float64).ok();
+            let is_told = value.data_type().is_numeric()
+                && matches!(x, Some(ScalarValue::Float64(Some(x))) if !x.is_nan() && x != 0.0);
+            if !is_told || all.len() == MOST_COMPARED {
+                return None;
+            }
+            all.push(ident(at.to_string()).eq(lit(value.clone())));
+        }
+    }
+    disjunction(all)
 }
 
 /// The number of texts for which a condition holds.
