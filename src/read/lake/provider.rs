@@ -32,6 +32,7 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr_adapter::PhysicalExprAdapterFactory;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -67,6 +68,9 @@ pub(crate) struct TableOfFiles {
     widened: Vec<Widened>,
     /// The columns that are used only as coordinates and weights, which may be rounded.
     may_round: BTreeSet<String>,
+    /// Whether scans leave NaN and zeros in the forms that they have in the files. Filters on
+    /// floating columns then reach the files.
+    keeps_forms: bool,
 }
 
 impl TableOfFiles {
@@ -116,6 +120,7 @@ impl TableOfFiles {
             rounded: Vec::new(),
             widened: Vec::new(),
             may_round: BTreeSet::new(),
+            keeps_forms: false,
         })
     }
 
@@ -216,7 +221,8 @@ impl TableOfFiles {
         &self.stored
     }
 
-    /// The same files without rules. Columns `texts` of text files are the texts in the files.
+    /// The same files without rules. Columns `texts` of text files are the texts in the files, and
+    /// floating values have the forms of the files.
     pub(crate) fn without_rules(&self, texts: &BTreeSet<String>) -> TableOfFiles {
         let mut table = self.clone();
         if let Some(named) = self
@@ -238,6 +244,7 @@ impl TableOfFiles {
         }
         table.known = table.files.iter().map(|_| OnceCell::new()).collect();
         table.rounded = Vec::new();
+        table.keeps_forms = true;
         table.with_rules(Vec::new())
     }
 
@@ -424,7 +431,11 @@ impl TableProvider for TableOfFiles {
             Some(rule) => rule.over(column, &self.schema.fields()[at]),
             None => column,
         };
-        let projection = floats::scanned(&self.schema, projection.into_iter(), declared);
+        let projection = if self.keeps_forms {
+            ProjectionExprs::from_indices(&projection, &self.schema)
+        } else {
+            floats::scanned(&self.schema, projection.into_iter(), declared)
+        };
         let source = self.format.file_source(columns);
         let Some(source) = source.try_pushdown_projection(&projection)? else {
             return internal_err!("{} cannot select columns", source.file_type());
