@@ -145,12 +145,19 @@ fn shared_labels(
     shared: &[(u32, u32)],
 ) -> (Vec<i32>, Vec<i32>, Vec<f64>) {
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-    let mut weights = Vec::with_capacity(shared.len());
+    let amounts = shared
+        .iter()
+        .map(|&(i, j)| a.amount[i as usize] + b.amount[j as usize]);
+    // In units of B, amounts of A may be infinite.
+    let largest = amounts.clone().fold(0.0, f64::max);
+    let unit = match largest > 0.0 {
+        true if exponent(largest) - b.unit > FAR => exponent(largest),
+        _ => b.unit,
+    };
+    let mut weights: Vec<f64> = amounts.map(|amount| times_power(amount, -unit)).collect();
     for &(i, j) in shared {
-        let (i, j) = (i as usize, j as usize);
-        of_a.push(a.affiliation[i]);
-        of_b.push(b.affiliation[j]);
-        weights.push(times_power(a.amount[i] + b.amount[j], -b.unit));
+        of_a.push(a.affiliation[i as usize]);
+        of_b.push(b.affiliation[j as usize]);
     }
     // The weights of A may have another order of magnitude.
     let sum: f64 = weights.iter().sum();
@@ -196,23 +203,27 @@ mod tests {
 
     #[test]
     fn partitions_agree_whatever_the_size_of_their_weights() {
-        for (one, other) in [
-            (1e-200, 1e155),
-            (1e155, 1.0),
-            (1.0, 1e300),
-            (1e-300, 1e-300),
+        for (one, other, unit) in [
+            (1e-200, 1e155, 0),
+            (1e155, 1.0, 0),
+            (1.0, 1e300, 0),
+            (1e-300, 1e-300, 0),
+            // A new result whose unit is near its weights, after one with far larger weights.
+            (1e302, 1e-300, -997),
+            (1e-300, 1e302, 1003),
         ] {
             let (amounts, others) = ([one; 4], [other; 4]);
-            let labelled = |amount| Labelled {
+            let labelled = |amount, unit| Labelled {
                 rank: 2,
                 affiliation: &[0, 0, 1, 1],
                 amount,
-                unit: 0,
+                unit,
                 embedding: &[1.0, 1.0, -1.0, -1.0],
             };
             let shared: Vec<(u32, u32)> = (0..4).map(|s| (s, s)).collect();
-            let found = compare(labelled(&amounts), labelled(&others), &shared).changes;
+            let found = compare(labelled(&amounts, 0), labelled(&others, unit), &shared).changes;
             assert_eq!(found.adjusted_rand, Some(1.0), "{one} {other}");
+            assert!(found.principal_angles[0] < 1e-7, "{one} {other}");
             assert_eq!((found.changed_states, found.changed_share), (0, 0.0));
         }
     }

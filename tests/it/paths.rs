@@ -294,7 +294,7 @@ fn tables_of_other_formats_are_refused_with_a_command_that_exports_them() {
         for path in words("t t/ t/data t/data/*.parquet t/*/*.parquet t/** */data/* ../up") {
             let path = format!("lake/{path}");
             let ran = pipeline(&lake, &quoted(&path), "out").call("check", &[]);
-            ran.fails(1, &name);
+            ran.fails(2, &name);
             assert!(ran.err.contains(&export), "{path}: {}", ran.err);
             let real = std::fs::canonicalize(lake.path("lake/t")).expect("a folder");
             ran.logs(&format!("('{}')", real.display()));

@@ -5,6 +5,7 @@ use crate::cli::terminal::{Done, Terminal};
 use crate::error::{Error, Kind, Result};
 use crate::plan::pipeline::json_schema;
 use clap_complete::Shell;
+use std::fs;
 
 /// Prints the JSON Schema of pipeline files.
 pub(super) fn schema(terminal: &dyn Terminal) -> Result<Done> {
@@ -22,7 +23,7 @@ pub(super) fn completions(shell: Shell, terminal: &dyn Terminal) -> Result<Done>
     terminal.print(script.trim_end()).map(|()| Done::Well)
 }
 
-/// Prints one manual page, or writes all of them to a folder.
+/// Prints one manual page, or writes all of them to a folder, which is made if it is missing.
 ///
 /// # Errors
 /// If there is no such page, or the folder cannot be written.
@@ -31,7 +32,9 @@ pub(super) fn man(args: &Man, terminal: &dyn Terminal) -> Result<Done> {
         let page = manual(&args.command)?;
         return terminal.print(page.trim_end()).map(|()| Done::Well);
     };
-    clap_mangen::generate_to(command(), folder).map_err(|e| {
+    let written = fs::create_dir_all(folder);
+    let written = written.and_then(|()| clap_mangen::generate_to(command(), folder));
+    written.map_err(|e| {
         let what = format!("manual pages cannot be written to {}", folder.display());
         Error::with_source(Kind::Resources, what, e)
     })?;

@@ -61,8 +61,10 @@ pub(crate) struct EmbeddedStates {
     pub has_distances: bool,
     /// The coordinates of the row nearest to each centre, divided by the scale.
     pub nearest: Option<Vec<Vec<f64>>>,
-    /// The bandwidths that were compared, with their held-out scores.
+    /// The bandwidths that were compared, with their held-out scores over all lags.
     pub scores: Vec<(f64, f64)>,
+    /// The held-out score of the bandwidth at the lag of the model, if bandwidths were compared.
+    pub held_out: Option<f64>,
     /// The ranks that were compared, ascending; empty without `rank = "auto"`.
     pub ranks: Vec<RankScore>,
     /// The mean embedding of the pairs, if densities are asked for.
@@ -603,13 +605,8 @@ fn of_states<'a>(
             leading.map(|s| s * s).sum::<f64>()
         })
         .part("noise", states, |m| m.noise)
-        // The mean held-out VAMP-2 score of the bandwidth, if bandwidths were compared.
-        .column("held_out", |(_, fit)| {
-            let own = fit.states()?;
-            let scores = own.scores.iter();
-            let mut scores = scores.filter(|(s, _)| *s == own.model.bandwidth);
-            scores.next().map(|(_, score)| *score)
-        })
+        // The mean held-out VAMP-2 score at the lag, if bandwidths were compared.
+        .column("held_out", |(_, fit)| fit.states()?.held_out)
         // The mean squared distance of the embedded points to their centres.
         .part("objective", clusters, |c| c.objective)
         // 16 Δ₂²/Δ₁²: a bound of the misclassification if it is below 1.

@@ -171,7 +171,7 @@ pub(crate) fn refused(kind: FolderMark, table: &str, path: &str, is_at: Option<b
     } else {
         "a"
     };
-    Error::input(format!(
+    Error::spec(format!(
         "{what} {article} {name} table, whose files may hold deleted rows; export it and read the export, or name its files one by one: {export}"
     ))
 }

@@ -546,7 +546,7 @@ fn markov(f: &mut Formatter<'_>, fit: &FitRecord) -> std::fmt::Result {
 fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {
     [
         fit.name.clone(),
-        format!("{:.1}", fit.log_likelihood),
+        log_likelihood(fit.log_likelihood),
         format!(
             "{:.4} nats",
             (fit.log_likelihood - fit.reference_log_likelihood) / model.transitions
@@ -557,6 +557,15 @@ fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {
         list(fit.source_sizes.iter().map(|&s| grouped(s as f64))),
         format!("{:.2}", fit.seconds),
     ]
+}
+
+/// A log-likelihood with one digit after the point. Weights may make it huge or tiny: such a one
+/// has an exponent, as the number of transitions has.
+fn log_likelihood(value: f64) -> String {
+    if value != 0.0 && !(0.005..1e18).contains(&value.abs()) {
+        return format!("{value:.4e}");
+    }
+    format!("{value:.1}")
 }
 
 /// The first eight items of a list.

@@ -35,8 +35,18 @@ pub(super) struct FeatureKey {
     pub(super) rank: usize,
 }
 
-/// The bandwidths that were compared, in ascending order, with the mean held-out score of each.
-pub(super) type Scores = Vec<(f64, f64)>;
+/// A bandwidth that was compared.
+#[derive(Debug, Clone)]
+pub(super) struct ComparedBandwidth {
+    pub(super) bandwidth: f64,
+    /// The mean held-out score over all lags and folds, by which a bandwidth is chosen.
+    pub(super) score: f64,
+    /// The mean over the folds of each lag. None without pairs at the lag.
+    pub(super) by_lag: Vec<Option<f64>>,
+}
+
+/// The bandwidths that were compared, in ascending order.
+pub(super) type Scores = Vec<ComparedBandwidth>;
 
 /// The points of one partition, and what is summed over their pairs.
 pub(super) struct Sampled {
@@ -84,20 +94,21 @@ impl Search {
 
     /// The position of the largest score, the first one on ties.
     fn best(&self) -> usize {
-        first_largest(self.scores.iter().map(|(_, score)| *score))
+        first_largest(self.scores.iter().map(|of| of.score))
     }
 
     /// Adds scores. The search goes on if the best bandwidth is at an end, and is better than the
     /// one beside it.
     fn add(&mut self, more: Scores) {
         self.scores.extend(more);
-        self.scores.sort_by(|a, b| a.0.total_cmp(&b.0));
+        self.scores
+            .sort_by(|a, b| a.bandwidth.total_cmp(&b.bandwidth));
         let (at, last) = (self.best(), self.scores.len() - 1);
-        let (bandwidth, score) = self.scores[at];
+        let best = &self.scores[at];
         let next = if at == last {
-            bandwidth * STEP
-        } else if at == 0 && score > self.scores[1].1 {
-            bandwidth / STEP
+            best.bandwidth * STEP
+        } else if at == 0 && best.score > self.scores[1].score {
+            best.bandwidth / STEP
         } else {
             f64::NAN
         };
@@ -132,7 +143,7 @@ pub(super) async fn choose_bandwidths(
                 return Ok((own.candidates(&key.params, run.plan.job.seed)?, Vec::new()));
             };
             let fixed = StateEmbedding {
-                bandwidth: Bandwidth::Value(search.scores[search.best()].0),
+                bandwidth: Bandwidth::Value(search.scores[search.best()].bandwidth),
                 ..key.params.clone()
             };
             Ok((own.candidates(&fixed, run.plan.job.seed)?, search.scores))
@@ -236,8 +247,7 @@ impl Comparison<'_> {
             let own = first..first + n;
             let scored = own.map(|at| {
                 let lags = self.run.plan.layout.n_lags();
-                let score = mean_score(&bases[at], &sums.folds(at), lags, key)?;
-                Ok((bases[at].bandwidth, score))
+                compared(&bases[at], &sums.folds(at), lags, key)
             });
             search.add(scored.collect::<Result<_>>()?);
             first += n;
@@ -246,23 +256,36 @@ impl Comparison<'_> {
     }
 }
 
-/// The mean held-out score of features over all lags and folds.
-fn mean_score(
+/// The held-out scores of features.
+fn compared(
     basis: &Basis,
     folds: &[Cow<'_, GramSums>],
     lags: usize,
     key: &FeatureKey,
-) -> Result<f64> {
+) -> Result<ComparedBandwidth> {
     let mut scores = Vec::new();
-    for lag in 0..lags {
+    let mut by_lag = vec![None; lags];
+    for (lag, mean) in by_lag.iter_mut().enumerate() {
         if folds.iter().all(|fold| fold.pairs(lag) == 0) {
             continue;
         }
         let (metric, tolerance) = (basis.metric.as_deref(), key.params.tolerance);
         let of_lag = vamp::held_out(folds, lag, metric, tolerance, &[key.rank])?;
+        let first = scores.len();
         scores.extend(of_lag.into_iter().flatten());
+        let own = &scores[first..];
+        *mean = (!own.is_empty()).then(|| mean_of(own));
     }
-    Ok(scores.iter().sum::<f64>() / scores.len().max(1) as f64)
+    Ok(ComparedBandwidth {
+        bandwidth: basis.bandwidth,
+        score: mean_of(&scores),
+        by_lag,
+    })
+}
+
+/// The mean, 0 of nothing.
+fn mean_of(scores: &[f64]) -> f64 {
+    scores.iter().sum::<f64>() / scores.len().max(1) as f64
 }
 
 /// Sums products of features over pairs, by partition.
@@ -296,7 +319,7 @@ mod tests {
     use super::*;
 
     /// The bandwidths that a search compares if the score of a bandwidth is this.
-    fn compared(score: impl Fn(f64) -> f64) -> (Vec<f64>, f64) {
+    fn searched(score: impl Fn(f64) -> f64) -> (Vec<f64>, f64) {
         let mut search = Search::new();
         for _ in 0..PASSES {
             let bandwidths = match search.next {
@@ -304,10 +327,15 @@ mod tests {
                 Some(Bandwidth::Rule(_)) => BANDWIDTH_FACTORS.to_vec(),
                 Some(Bandwidth::Value(s)) => vec![s],
             };
-            search.add(bandwidths.into_iter().map(|s| (s, score(s))).collect());
+            let of = |bandwidth: f64| ComparedBandwidth {
+                bandwidth,
+                score: score(bandwidth),
+                by_lag: Vec::new(),
+            };
+            search.add(bandwidths.into_iter().map(of).collect());
         }
-        let best = search.scores[search.best()].0;
-        (search.scores.into_iter().map(|(s, _)| s).collect(), best)
+        let best = search.scores[search.best()].bandwidth;
+        (search.scores.iter().map(|of| of.bandwidth).collect(), best)
     }
 
     #[test]
@@ -319,16 +347,16 @@ mod tests {
             all.sort_by(f64::total_cmp);
             all
         };
-        assert_eq!(compared(near(0.5)), (grid.to_vec(), 0.5));
-        assert_eq!(compared(near(2.0)), (beyond(&[2.0, 4.0]), 2.0));
-        assert_eq!(compared(near(1.0)), (beyond(&[2.0]), 1.0));
-        assert_eq!(compared(near(0.125)), (beyond(&[0.0625]), 0.125));
+        assert_eq!(searched(near(0.5)), (grid.to_vec(), 0.5));
+        assert_eq!(searched(near(2.0)), (beyond(&[2.0, 4.0]), 2.0));
+        assert_eq!(searched(near(1.0)), (beyond(&[2.0]), 1.0));
+        assert_eq!(searched(near(0.125)), (beyond(&[0.0625]), 0.125));
         let small = [0.0625, 0.03125, 0.015625];
-        assert_eq!(compared(near(0.03)), (beyond(&small), 0.03125));
+        assert_eq!(searched(near(0.03)), (beyond(&small), 0.03125));
         // A search ends after some passes, and does not go on between equal scores.
         let large = [2.0, 4.0, 8.0, 16.0, 32.0];
-        assert_eq!(compared(|s| s), (beyond(&large), 32.0));
-        assert_eq!(compared(|_| 1.0), (grid.to_vec(), 0.125));
-        assert_eq!(compared(|_| f64::NAN), (grid.to_vec(), 0.125));
+        assert_eq!(searched(|s| s), (beyond(&large), 32.0));
+        assert_eq!(searched(|_| 1.0), (grid.to_vec(), 0.125));
+        assert_eq!(searched(|_| f64::NAN), (grid.to_vec(), 0.125));
     }
 }

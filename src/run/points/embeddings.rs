@@ -293,6 +293,10 @@ impl Fitting<'_> {
                 estimate(&folds, lag, &means, basis, params, &pairs)
             });
             let density_error = density_error.transpose().map_err(within)?.flatten();
+            let mut compared = own.scores[at].iter();
+            let held_out = compared
+                .find(|of| of.bandwidth == model.bandwidth)
+                .and_then(|of| of.by_lag[lag]);
             let warnings = warnings(&model, density_error.as_ref());
             for warning in &warnings {
                 tracing::warn!(fit = fit.name, place, "{warning}");
@@ -305,7 +309,11 @@ impl Fitting<'_> {
                     nearest: clusters.as_ref().map(|c| nearest(c, &own.sample)),
                     clusters,
                     has_distances: params.distances,
-                    scores: own.scores[at].clone(),
+                    scores: own.scores[at]
+                        .iter()
+                        .map(|of| (of.bandwidth, of.score))
+                        .collect(),
+                    held_out,
                     ranks,
                     joint_density,
                     density_error,
