@@ -105,7 +105,7 @@ pub(crate) async fn kind_of_both(a: &str, b: &str) -> Result<String> {
         return Ok(kinds.swap_remove(0));
     }
     Err(Error::input(format!(
-        "{a} has {} and {b} has {}, which cannot be compared",
+        "{a} has {} and {b} has {}, which cannot be compared; give two outputs of one kind, such as those of one pipeline file with two values of a key",
         kinds[0], kinds[1]
     )))
 }

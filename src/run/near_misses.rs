@@ -1,5 +1,6 @@
 //! Warns of times that nearly fit a lag or an interval: under half of the rows find a row that is
-//! exactly so much later, but most find one that is near that time.
+//! exactly so much later, but most find one that is near that time. Warns also if no row finds one,
+//! and the lag is no multiple of the time between most rows.
 //!
 //! Few pairs are common, because trajectories may be short. So if there are few, the keys and times
 //! of the first rows are read again, and only these rows are looked at. This process does it also
@@ -22,6 +23,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Field;
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::ident;
+use std::collections::BTreeMap;
 
 /// The rows that are looked at.
 const SAMPLE: usize = 1 << 16;
@@ -50,19 +52,25 @@ pub(crate) async fn warnings(
     };
     let exact = steps.steps.iter().enumerate();
     let few = exact.filter_map(|(at, step)| match *step {
-        Step::Ticks(ticks) if is_few(rows, pairs, at) => Some(ticks as u64),
+        Step::Ticks(ticks) if is_few(rows, pairs, at) => Some((at, ticks as u64)),
         Step::Ticks(_) | Step::Rows(_) => None,
     });
-    let few: Vec<u64> = few.collect();
+    let few: Vec<(usize, u64)> = few.collect();
     if few.is_empty() {
         return Ok(Vec::new());
     }
     let mut sample = Sample::new(&steps)?;
     sample.read(lake, frame, steps.rules).await?;
     let mut warnings = Vec::new();
-    for ticks in few {
-        if let Some(fit) = sample.fit(ticks, steps.only_next) {
-            let warning = sample.text(&fit, ticks, &steps);
+    for (at, ticks) in few {
+        let near = sample.fit(ticks, steps.only_next);
+        let near = near.map(|fit| sample.text(&fit, ticks, &steps));
+        // If the number of pairs is not known, the sample tells only if it has all rows.
+        let known = pairs.and_then(|pairs| pairs.get(at));
+        let is_none = known.map_or(sample.n < SAMPLE, |pairs| *pairs == 0);
+        let apart = || sample.between(ticks, steps.only_next).filter(|_| is_none);
+        let apart = || apart().map(|between| sample.multiple(between, ticks, &steps));
+        if let Some(warning) = near.or_else(apart) {
             tracing::warn!("{warning}");
             warnings.push(warning);
         }
@@ -191,13 +199,64 @@ impl Sample {
         LagFit::of(&self.times, ticks, only_next)
     }
 
-    /// What is said of a lag that the times nearly fit.
-    fn text(&self, fit: &LagFit, ticks: u64, steps: &TimeSteps<'_>) -> String {
-        let shown = |units: u64| match length(units, &self.fields[self.fields.len() - 1]) {
+    /// The time between most rows that follow each other, if no row finds one that is a lag later,
+    /// and longer trajectories would not help: the lag is no multiple of it, or is another time
+    /// where only the next row counts.
+    fn between(&self, ticks: u64, only_next: bool) -> Option<u64> {
+        let fits = |times: &Vec<i64>| {
+            let distances = match only_next {
+                true => to_next(times, ticks),
+                false => to_nearest(times, ticks, 0),
+            };
+            distances.contains(&0)
+        };
+        if self.times.iter().any(fits) {
+            return None;
+        }
+        let mut frequency: BTreeMap<u64, usize> = BTreeMap::new();
+        let pairs = self.times.iter().flat_map(|times| times.windows(2));
+        for pair in pairs {
+            *frequency
+                .entry(pair[1].wrapping_sub(pair[0]) as u64)
+                .or_default() += 1;
+        }
+        let all: usize = frequency.values().sum();
+        let (between, n) = frequency.into_iter().max_by_key(|(_, n)| *n)?;
+        let is_clear = all >= LEAST && 2 * n > all;
+        let may_fit = match only_next {
+            true => ticks == between,
+            false => ticks.is_multiple_of(between),
+        };
+        (is_clear && !may_fit).then_some(between)
+    }
+
+    /// What is said of a lag that is no multiple of the time between most rows.
+    fn multiple(&self, between: u64, ticks: u64, steps: &TimeSteps<'_>) -> String {
+        let first = error::counted(grouped(self.n as f64), "row");
+        let (lag, shown) = (self.shown(ticks), self.shown(between));
+        if steps.only_next {
+            return format!(
+                "none of the first {first} is followed by a row exactly {lag} later: times mostly differ by {shown}; write {shown} in place of {lag}"
+            );
+        }
+        let nearest = (ticks.saturating_add(between / 2) / between).max(1);
+        let meant = self.shown(nearest.saturating_mul(between));
+        format!(
+            "none of the first {first} finds a row exactly {lag} later: times mostly differ by {shown}; write a multiple of it, such as `lag = {meant}`"
+        )
+    }
+
+    /// A time as the value of a key.
+    fn shown(&self, units: u64) -> String {
+        match length(units, &self.fields[self.fields.len() - 1]) {
             lag @ Lag::Ticks(_) => lag.to_string(),
             lag => format!("\"{lag}\""),
-        };
-        let (lag, tolerance) = (shown(ticks), shown(fit.distance));
+        }
+    }
+
+    /// What is said of a lag that the times nearly fit.
+    fn text(&self, fit: &LagFit, ticks: u64, steps: &TimeSteps<'_>) -> String {
+        let (lag, tolerance) = (self.shown(ticks), self.shown(fit.distance));
         let share = |n: usize| percent(n as f64 / fit.rows as f64);
         let (exact, all) = (share(fit.exact), share(fit.exact + fit.near));
         let first = error::counted(grouped(self.n as f64), "row");
@@ -313,5 +372,27 @@ mod tests {
         assert!(sample(vec![times]).fit(1, false).is_none());
         let short = vec![vec![0, 3], vec![5, 9]];
         assert!(sample(short).fit(100, false).is_none());
+    }
+
+    #[test]
+    fn a_lag_between_the_times_of_rows_fits_none() {
+        // Rows every six hours, in two trajectories that begin two hours apart.
+        let rows = |first: i64| (0..30).map(move |k| first + 6 * k).collect();
+        let sampled = sample(vec![rows(0), rows(2)]);
+        assert_eq!(sampled.between(7, false), Some(6));
+        assert_eq!(sampled.between(7, true), Some(6));
+        // Multiples fit, also those beyond the last row.
+        assert_eq!(sampled.between(12, false), None);
+        assert_eq!(sampled.between(600, false), None);
+        // The next row is 6 later, never 12.
+        assert_eq!(sampled.between(12, true), Some(6));
+        assert_eq!(sampled.between(6, true), None);
+        // One row finds another one 7 later.
+        let odd = sample(vec![rows(0), vec![0, 7]]);
+        assert_eq!(odd.between(7, false), None);
+        // Few rows, or rows at no common distance, tell nothing.
+        assert_eq!(sample(vec![vec![0, 6, 12]]).between(7, false), None);
+        let squares = (0..40).map(|k| 2 * k * k).collect();
+        assert_eq!(sample(vec![squares]).between(7, false), None);
     }
 }

@@ -300,7 +300,8 @@ fn misspelt_keys_are_named_with_line_and_suggestion() {
         PAIRS,
         r#"
 14 | rank = 3\nrestart = 5 | 15: unknown key `fit.svd.restart`; did you mean `restarts`?
-12 | nmae = 'svd' | 11: the table `fit.0` needs the key `name`
+12 | nmae = 'svd' | 11: the table `fit.0` needs the key `name`; write `name` in place of `nmae`
+13 | methd = 'svd' | 11: the table `fit.svd` needs the key `method`; write `method` in place of `methd`
 "#,
     );
 }
@@ -379,6 +380,44 @@ fn syntax_errors_have_line_and_column() {
     assert!(error.starts_with("x.toml:2:8: "), "{error}");
     let error = parse("[job]\nname = 'a'\nname = 'b'", &[]).expect_err("an error");
     assert_eq!(error.to_string(), "x.toml:3:1: duplicate key");
+}
+
+/// A line that is no TOML says what to write, and shows no value.
+#[test]
+fn syntax_errors_say_what_to_write() {
+    for (line, column, said) in [
+        ("rank =", 7, "`rank` has no value; write one behind `=`"),
+        (
+            "rank = # two",
+            8,
+            "`rank` has no value; write one behind `=`",
+        ),
+        ("rank", 5, "`rank` has no value; write one behind `=`"),
+        ("rank: 2", 7, "write `rank = …`, with `=` in place of `:`"),
+        (
+            "path = hidden.csv",
+            8,
+            "a text stands in double quotes: write `path = \"…\"`",
+        ),
+        (
+            "path = true.csv",
+            8,
+            "a text stands in double quotes: write `path = \"…\"`",
+        ),
+        (
+            "path = \"hidden",
+            15,
+            "the text of `path` has no double quotes at its end",
+        ),
+        ("list = [hidden]", 9, "string values must be quoted"),
+    ] {
+        let error = parse(&format!("[job]\n{line}\n"), &[])
+            .expect_err(line)
+            .to_string();
+        let start = format!("x.toml:2:{column}: {said}");
+        assert!(error.starts_with(&start), "{line}: {error}");
+        assert!(!error.contains("hidden"), "{line}: {error}");
+    }
 }
 
 #[test]

@@ -290,6 +290,21 @@ fn held_out_scores_find_bandwidths_beyond_the_median() {
         scores.iter().all(|(_, score)| *score < found + 6e-4),
         "{scores:?} {found}"
     );
+
+    // With two lags, the row of each has its own score. The summary has the mean of both, by which
+    // the bandwidth is chosen.
+    let lags = "transitions.lag=[1,10]";
+    let ran = lake.runs(&[lags, keys[1], "fit.states.bandwidth=\"held-out\""]);
+    let fits = lake.read("fits");
+    let (bandwidths, scores) = (fits.floats("bandwidth"), fits.floats("held_out"));
+    assert_eq!((scores.len(), bandwidths[0]), (2, bandwidths[1]));
+    assert!(scores[0] > scores[1] + 0.01, "{scores:?}");
+    let best = format!("{:.4}: ", bandwidths[0]);
+    let shown = ran.out.split_once(&best).expect("the score").1;
+    let end = shown.find([',', '\n']).expect("an end");
+    let shown: f64 = shown[..end].parse().expect("a number");
+    let mean = scores.iter().sum::<f64>() / 2.0;
+    assert!((shown - mean).abs() < 6e-4, "{shown} {scores:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! `toml`'s own deserializer cannot do this: it reads a struct from a list of its values, it
 //! ignores surplus values of a pair, and its errors are sentences.
 
-use crate::error::hint;
+use crate::error::{hint, nearest};
 use crate::plan::pipeline::document::{Content, Entry, Filled, Node, Position};
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Expected, IntoDeserializer, SeqAccess, Unexpected, Visitor};
@@ -25,7 +25,11 @@ pub(crate) enum KeyErrorKind {
         key: String,
         known: Vec<String>,
     },
-    MissingKey(String),
+    MissingKey {
+        key: String,
+        /// A key of the table that may be a misspelling of it.
+        near: Option<String>,
+    },
     /// The rest of a sentence that begins with the path.
     Wrong(String),
 }
@@ -110,6 +114,10 @@ impl KeyError {
                 }
                 _ => None,
             };
+            if let KeyErrorKind::MissingKey { key, near } = &mut self.kind {
+                let written: Vec<&str> = node.entries().iter().map(|e| e.key.as_str()).collect();
+                *near = nearest(key, &written).map(str::to_string);
+            }
             self.position = Some(entry.map_or(node.position, |entry| entry.key_position));
             self.path = node.path.clone();
         }
@@ -134,7 +142,7 @@ impl KeyError {
     fn culprit(&self) -> Vec<String> {
         let mut path = self.path.clone();
         match &self.kind {
-            KeyErrorKind::UnknownKey { key, .. } | KeyErrorKind::MissingKey(key) => {
+            KeyErrorKind::UnknownKey { key, .. } | KeyErrorKind::MissingKey { key, .. } => {
                 path.push(key.clone())
             }
             KeyErrorKind::Wrong(_) => (),
@@ -169,10 +177,16 @@ impl fmt::Display for KeyError {
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
                 write!(f, "unknown key `{path}{dot}{key}`{}", hint(key, &known))
             }
-            KeyErrorKind::MissingKey(key) if path.is_empty() => {
+            KeyErrorKind::MissingKey { key, .. } if path.is_empty() => {
                 write!(f, "the file needs the table `[{key}]`")
             }
-            KeyErrorKind::MissingKey(key) => write!(f, "the table `{path}` needs the key `{key}`"),
+            KeyErrorKind::MissingKey { key, near } => {
+                write!(f, "the table `{path}` needs the key `{key}`")?;
+                match near {
+                    Some(near) => write!(f, "; write `{key}` in place of `{near}`"),
+                    None => Ok(()),
+                }
+            }
             KeyErrorKind::Wrong(message) => write!(f, "`{path}` {message}"),
         }
     }
@@ -217,7 +231,10 @@ impl de::Error for KeyError {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        KeyError::new(KeyErrorKind::MissingKey(field.to_string()))
+        KeyError::new(KeyErrorKind::MissingKey {
+            key: field.to_string(),
+            near: None,
+        })
     }
 }
 

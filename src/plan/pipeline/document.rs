@@ -311,10 +311,40 @@ fn syntax_error(error: &toml::de::Error, text: &str, origin: &str) -> Error {
     match error.span() {
         Some(span) => {
             let (line, column) = line_and_column(text, span.start);
+            let own = text.lines().nth(line - 1).unwrap_or_default();
+            let message = in_words(&message, own).unwrap_or(message);
             Error::spec(format!("{origin}:{line}:{column}: {message}"))
         }
         None => Error::spec(format!("{origin}: {message}")),
     }
+}
+
+/// What to write on a line that is no TOML. It shows the key and never the value, which may be
+/// secret.
+fn in_words(message: &str, line: &str) -> Option<String> {
+    const BARE: &str = "_-.\"";
+    let key = line.split(['=', ':', '#']).next()?.trim();
+    let is_key = |key: &str| key.chars().all(|c| c.is_alphanumeric() || BARE.contains(c));
+    if key.is_empty() || !is_key(key) {
+        return None;
+    }
+    let value = line.split_once('=').map(|(_, value)| value);
+    let written = value.map(|value| value.split('#').next().unwrap_or_default().trim());
+    let is_text = message.contains("must be quoted") || message.starts_with("invalid boolean");
+    Some(match written {
+        None if line.contains(':') => format!("write `{key} = …`, with `=` in place of `:`"),
+        None if !message.starts_with("key with no value") => return None,
+        None | Some("") => format!(
+            "`{key}` has no value; write one behind `=`, such as a number, a text in double quotes, or `true`, or remove the key"
+        ),
+        // The key of a value in brackets is another one.
+        Some(value) if value.starts_with(['[', '{']) => return None,
+        Some(_) if is_text => format!("a text stands in double quotes: write `{key} = \"…\"`"),
+        Some(_) if message.starts_with("invalid basic string") => {
+            format!("the text of `{key}` has no double quotes at its end")
+        }
+        Some(_) => return None,
+    })
 }
 
 /// A message and its position.

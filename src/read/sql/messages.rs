@@ -59,8 +59,16 @@ pub(crate) fn of_plan(e: &DataFusionError, state: &SessionState, tables: &[Strin
         let near = nearest(name, &all).map(|near| format!("; did you mean `{near}`?"));
         return format!("there is no function `{name}`{}", near.unwrap_or_default());
     }
+    let is_comparison = text.contains("types to compare") || text.contains("comparison operation");
+    if is_comparison && text.contains("List(") {
+        return text + OF_LISTS;
+    }
     text
 }
+
+/// What to write in place of `x IN ($list)` and `x = $list`.
+pub(super) const OF_LISTS: &str = "; a parameter that is a list is used as `array_has($list, x)` in place of `x IN ($list)` or `x = $list`, \
+     and as `NOT array_has($list, x)` in place of `x NOT IN ($list)`";
 
 fn of_column(e: &SchemaError) -> String {
     match e {
@@ -154,6 +162,7 @@ fn replace_word(text: &str, word: &str, by: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datafusion::prelude::SessionContext;
 
     #[test]
     fn types_have_the_names_of_sql() {
@@ -161,5 +170,35 @@ mod tests {
         assert_eq!(brief(&e), "Cannot coerce VARCHAR + BIGINT of `Int64`");
         let e = DataFusionError::Plan("table 'datafusion.public.y' is odd.".into());
         assert_eq!(brief(&e), "table 'y' is odd");
+    }
+
+    #[test]
+    fn a_comparison_with_a_list_says_how_lists_are_used() {
+        let state = SessionContext::new().state();
+        for (text, is_explained) in [
+            (
+                "Can not find compatible types to compare Utf8 with [List(Utf8)]",
+                true,
+            ),
+            (
+                "Cannot infer common argument type for comparison operation Utf8 = List(Utf8)",
+                true,
+            ),
+            (
+                "Cannot infer common argument type for comparison operation Utf8 = Boolean",
+                false,
+            ),
+            (
+                "Cannot coerce arithmetic expression List(Int64) + Int64 to valid types",
+                false,
+            ),
+        ] {
+            let said = of_plan(&DataFusionError::Plan(text.into()), &state, &[]);
+            assert_eq!(
+                said.contains("`array_has($list, x)`"),
+                is_explained,
+                "{said}"
+            );
+        }
     }
 }

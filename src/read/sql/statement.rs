@@ -5,6 +5,7 @@
 //! every struct whose fields the planner drops without `..`, so that a field added by a later
 //! parser version is a compile error in this file.
 
+use crate::read::sql::messages::OF_LISTS;
 use datafusion::common::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::AggregateUDF;
@@ -107,12 +108,17 @@ fn wrong_syntax(e: &DataFusionError) -> String {
     if text.contains("RecursionLimitExceeded") || text.contains("recursion limit") {
         return format!("expressions and subqueries are nested more than {MAX_NESTING} deep");
     }
-    text.trim_start_matches("SQL error: ")
+    let text = text
+        .trim_start_matches("SQL error: ")
         .trim_start_matches("ParserError(\"")
         .trim_end_matches("\")")
         .trim_start_matches("sql parser error: ")
-        .replace("\\\"", "\"")
-        .to_string()
+        .replace("\\\"", "\"");
+    // `x IN $list`.
+    match text.starts_with("Expected: (, found: $") {
+        true => text + OF_LISTS,
+        false => text,
+    }
 }
 
 /// The most tokens in a row that no comma, bracket or branch of a CASE separates, including the

@@ -546,7 +546,7 @@ fn markov(f: &mut Formatter<'_>, fit: &FitRecord) -> std::fmt::Result {
 fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {
     [
         fit.name.clone(),
-        log_likelihood(fit.log_likelihood),
+        log_likelihood(fit.log_likelihood, model.transitions),
         format!(
             "{:.4} nats",
             (fit.log_likelihood - fit.reference_log_likelihood) / model.transitions
@@ -559,13 +559,14 @@ fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {
     ]
 }
 
-/// A log-likelihood with one digit after the point. Weights may make it huge or tiny: such a one
-/// has an exponent, as the number of transitions has.
-fn log_likelihood(value: f64) -> String {
-    if value != 0.0 && !(0.005..1e18).contains(&value.abs()) {
-        return format!("{value:.4e}");
+/// A log-likelihood with one digit after the point, or with an exponent where the number of
+/// transitions has one. Weights may be huge or tiny.
+fn log_likelihood(value: f64, transitions: f64) -> String {
+    if (0.005..1e18).contains(&transitions) {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.4e}")
     }
-    format!("{value:.1}")
 }
 
 /// The first eight items of a list.
@@ -576,4 +577,17 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
         shown.push("…".into());
     }
     shown.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_likelihood_of_huge_weights_has_an_exponent() {
+        assert_eq!(log_likelihood(-1405312.52, 204_800.0), "-1405312.5");
+        assert_eq!(log_likelihood(-4.02e157, 2.2e155), "-4.0200e157");
+        assert_eq!(log_likelihood(-2.5e-309, 1.1e-309), "-2.5000e-309");
+        assert_eq!(log_likelihood(-1e-13, 4.0), "-0.0");
+    }
 }
