@@ -238,6 +238,52 @@ fn every_link_has_a_target() {
     }
 }
 
+/// The guide to SQL has every table function with its arguments and columns.
+#[test]
+fn table_functions_are_in_the_guide() {
+    let page = PAGES.iter().find(|page| page.path == "src/guide/sql.md");
+    let page = page.expect("the page").text;
+    let signature = |line: &'static str| {
+        let call = line.strip_prefix("| `")?.split_once("`").expect("an end").0;
+        call.strip_suffix(')')?.split_once('(')
+    };
+    let functions: Vec<(&str, &str)> = page.lines().filter_map(signature).collect();
+
+    let mut known = Vec::new();
+    for file in files_below(&Path::new(ROOT).join("src/read")) {
+        let text = std::fs::read_to_string(file).expect("a file");
+        let names = text.split("const NAME: &'static str = \"").skip(1);
+        known.extend(names.map(|rest| rest.split('"').next().expect("a name").to_string()));
+    }
+    let mut names: Vec<&str> = functions.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(names, known);
+
+    let lake = Lake::new();
+    for (name, arguments) in functions {
+        let n = arguments.split(", ").count();
+        let call = |n: usize| format!("{name}({})", vec!["1"; n].join(", "));
+        let text = |sql: &str| {
+            let text = "job = { name = \"a\", output = \"out\" }\n\
+                 transitions = { sql = \"SQL\", source = \"trajectory\", target = \"time\" }\n\
+                 fit = [{ name = \"svd\", method = \"svd\", rank = 1 }]\n";
+            text.replace("SQL", sql)
+        };
+        lake.file("p.toml", &text(&format!("SELECT * FROM {}", call(n + 1))));
+        let known = format!("{name}: at most {n} arguments are possible ({arguments})");
+        lake.line("check p.toml").fails(2, &known);
+        // A column that is not there: the message lists the columns.
+        lake.file("p.toml", &text(&format!("SELECT no_such_column FROM {name}()")));
+        let ran = lake.line("check p.toml");
+        let listed = ran.err.split('`').skip(1).step_by(2);
+        for column in listed.filter(|column| *column != "no_such_column") {
+            let shown = column.split(", ").all(|own| page.contains(&format!("`{own}`")));
+            assert!(shown, "{name}: {column}");
+        }
+    }
+}
+
 /// Runs the README's pipeline on a small file of the same kind: six groups of airports in a ring,
 /// and a null code.
 #[test]
