@@ -238,6 +238,35 @@ fn every_link_has_a_target() {
     }
 }
 
+/// The five papers that the methods follow.
+const PAPERS: [&str; 5] = [
+    "](https://arxiv.org/abs/1607.02011)",
+    "](https://arxiv.org/abs/1906.00302)",
+    "](https://arxiv.org/abs/2308.07663)",
+    "](https://arxiv.org/abs/2403.07929)",
+    "](https://proceedings.mlr.press/v33/kulesza14.html)",
+];
+
+/// A page that speaks of a paper links to one, and the README links to all.
+#[test]
+fn papers_have_a_link() {
+    for page in PAGES {
+        let linked = PAPERS.iter().filter(|link| page.text.contains(**link));
+        let linked = linked.count();
+        if page.path == "README.md" || page.path == "pipelines/README.md" {
+            assert_eq!(linked, PAPERS.len(), "{}", page.path);
+        }
+        let text = prose(page).replace("paper-", "");
+        let mut words = text.split(|c: char| !c.is_alphabetic());
+        let speaks = words.any(|word| matches!(word, "paper" | "papers"));
+        assert!(
+            !speaks || linked > 0,
+            "{} has no link to a paper",
+            page.path
+        );
+    }
+}
+
 /// The guide to SQL has every table function with its arguments and columns.
 #[test]
 fn table_functions_are_in_the_guide() {
@@ -274,11 +303,16 @@ fn table_functions_are_in_the_guide() {
         let known = format!("{name}: at most {n} arguments are possible ({arguments})");
         lake.line("check p.toml").fails(2, &known);
         // A column that is not there: the message lists the columns.
-        lake.file("p.toml", &text(&format!("SELECT no_such_column FROM {name}()")));
+        lake.file(
+            "p.toml",
+            &text(&format!("SELECT no_such_column FROM {name}()")),
+        );
         let ran = lake.line("check p.toml");
         let listed = ran.err.split('`').skip(1).step_by(2);
         for column in listed.filter(|column| *column != "no_such_column") {
-            let shown = column.split(", ").all(|own| page.contains(&format!("`{own}`")));
+            let shown = column
+                .split(", ")
+                .all(|own| page.contains(&format!("`{own}`")));
             assert!(shown, "{name}: {column}");
         }
     }

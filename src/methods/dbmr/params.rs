@@ -45,7 +45,9 @@ pub struct Dbmr {
     #[serde(default)]
     pub init: Init,
     /// Move single states while that increases the likelihood, and split and merge sets. With `init
-    /// = "random"` and `polish = false` this is the algorithm of the paper.
+    /// = "random"` and `polish = false` this is the algorithm of the paper [*Coherent set
+    /// identification via direct low rank maximum likelihood
+    /// estimation*](https://arxiv.org/abs/2308.07663).
     #[serde(default = "Dbmr::polish")]
     pub polish: bool,
     /// The number of sweeps after which a start that has not converged is stopped.
