@@ -16,6 +16,8 @@ macro_rules! pages {
 
 pages! {
     own_data,
+    python,
+    other_programs,
     pipeline,
     keys,
     sql,

@@ -43,9 +43,11 @@ pub const PAGES: &[Page] = pages![
     "src/guide/markov.md",
     "src/guide/memory.md",
     "src/guide/methods.md",
+    "src/guide/other_programs.md",
     "src/guide/own_data.md",
     "src/guide/pipeline.md",
     "src/guide/points.md",
+    "src/guide/python.md",
     "src/guide/ranks.md",
     "src/guide/report.md",
     "src/guide/sequences.md",
@@ -190,7 +192,7 @@ fn every_block_has_a_language() {
             if is_open {
                 assert_eq!(language, "", "{place}");
             } else {
-                let known = ["console", "sh", "sql", "text", "toml"];
+                let known = ["console", "python", "r", "sh", "sql", "text", "toml"];
                 assert!(known.contains(&language), "{place}: {language:?}");
             }
             is_open = !is_open;
