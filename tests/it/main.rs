@@ -14,6 +14,7 @@
 //! - `declared`: the keys of tables that name files, make values null and set types
 //! - `earlier_results`: results of earlier programs, of all kinds of evidence
 //! - `embeddings`: the ranks, resamples and known sets of state embeddings
+//! - `examples`: pipelines, commands, scripts and queries that the pages print
 //! - `exact`: numbers, codes, categories and times of files that differ in type
 //! - `faults`: failing stores, damaged files, clocks that jump, full disks and too little memory
 //! - `formats`: the same rows in every format, and text files with errors
@@ -97,6 +98,7 @@ mod declared;
 mod earlier_results;
 mod embeddings;
 mod exact;
+mod examples;
 mod faults;
 mod faulty;
 mod formats;

@@ -202,7 +202,7 @@ fn every_block_has_a_language() {
 }
 
 /// The text outside fenced blocks: every second piece between fences.
-fn prose(page: &Page) -> String {
+pub fn prose(page: &Page) -> String {
     page.text.split("```").step_by(2).collect()
 }
 
@@ -320,13 +320,8 @@ fn table_functions_are_in_the_guide() {
     }
 }
 
-/// Runs the README's pipeline on a small file of the same kind: six groups of airports in a ring,
-/// and a null code.
-#[test]
-fn the_pipeline_of_the_readme_runs() {
-    let lake = Lake::new();
-    let example = block("toml", "[job]\nname = \"airports\"\n");
-    assert!(PAGES[0].text.contains(example));
+/// A small file of the kind of the README's: six groups of airports in a ring, and a null code.
+pub fn routes() -> String {
     let mut rows = String::from("ZZ,1,\\N,\\N,A0,1,,0,CR2\n");
     for group in 0..6_usize {
         for source in 0..5 {
@@ -343,7 +338,16 @@ fn the_pipeline_of_the_readme_runs() {
         );
         writeln!(rows, "ZZ,1,{from}0,1,{to}0,1,,0,CR2").expect("a line");
     }
-    lake.file("routes.dat", &rows)
+    rows
+}
+
+/// Runs the README's pipeline on a small file of the same kind.
+#[test]
+fn the_pipeline_of_the_readme_runs() {
+    let lake = Lake::new();
+    let example = block("toml", "[job]\nname = \"airports\"\n");
+    assert!(PAGES[0].text.contains(example));
+    lake.file("routes.dat", &routes())
         .file("airports.toml", example);
     lake.line("check airports.toml").succeeds();
     lake.line("run airports.toml").succeeds();
@@ -362,9 +366,7 @@ fn the_pipeline_of_the_readme_runs() {
 }
 
 /// Particles in the boxes of the guide to first files. They rarely change between the two halves.
-#[test]
-fn the_first_file_of_the_guide_runs() {
-    let lake = Lake::new();
+pub fn particles() -> String {
     let mut rows = String::from("id,t,x,y\n");
     for k in 0..5000_u64 {
         let (id, t) = (k / 100, k % 100);
@@ -373,7 +375,13 @@ fn the_first_file_of_the_guide_runs() {
         let (x, y) = (half * 97 + part(13), part(29));
         writeln!(rows, "{id},{t},{},{}", x as f64 / 97.0, y as f64 / 97.0).expect("a line");
     }
-    lake.file("points.csv", &rows);
+    rows
+}
+
+#[test]
+fn the_first_file_of_the_guide_runs() {
+    let lake = Lake::new();
+    lake.file("points.csv", &particles());
     lake.file("first.toml", block("toml", "[job]\nname = \"first\"\n"));
     for line in block("sh", "gyre check first.toml\n").lines() {
         lake.gyre(&words(line)[1..]).succeeds();
