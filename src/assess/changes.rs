@@ -150,10 +150,8 @@ fn shared_labels(
         .map(|&(i, j)| a.amount[i as usize] + b.amount[j as usize]);
     // In units of B, amounts of A may be infinite.
     let largest = amounts.clone().fold(0.0, f64::max);
-    let unit = match largest > 0.0 {
-        true if exponent(largest) - b.unit > FAR => exponent(largest),
-        _ => b.unit,
-    };
+    let is_far = largest > 0.0 && exponent(largest) - b.unit > FAR;
+    let unit = if is_far { exponent(largest) } else { b.unit };
     let mut weights: Vec<f64> = amounts.map(|amount| times_power(amount, -unit)).collect();
     for &(i, j) in shared {
         of_a.push(a.affiliation[i as usize]);

@@ -473,11 +473,12 @@ fn quiet_commands_print_errors_and_requested_output_only() {
         &["assign", "p.toml", "--model", "out", "--output", "new"],
         &["assign", "p.toml", "--model", "out", "--output", "new"],
         &["clean", "p.toml"],
-        &["man", "--out", "."],
+        &["man", "--out", "pages/of/gyre"],
     ] {
         let ran = lake.gyre(&[arguments, &["-q"]].concat()).succeeds();
         assert_eq!(ran.out + &ran.err, "", "{arguments:?}");
     }
+    assert!(lake.path("pages/of/gyre/gyre-run.1").exists());
     for arguments in [
         &["plan", "p.toml"][..],
         &["plan", "p.toml", "--json"],

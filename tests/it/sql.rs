@@ -414,6 +414,42 @@ fn respell(lake: &Lake, output: &str, lag: &str) {
     }
 }
 
+/// A list behind IN or = is an error that says how lists are used.
+#[test]
+fn lists_are_used_by_array_has() {
+    let lake = Lake::new();
+    write_timed_pipeline(&lake, "out", "'1h'");
+    let base = lake.text("p.toml");
+    for condition in [
+        "id IN ($ids)",
+        "id IN $ids",
+        "id = $ids",
+        "id NOT IN ($ids, 7)",
+    ] {
+        let sql = format!("SELECT * FROM rows WHERE {condition}");
+        let text = base.replace("SELECT * FROM rows", &sql);
+        lake.file(
+            "p.toml",
+            &(text + "\n[transitions.parameters]\nids = [0, 2]\n"),
+        );
+        let ran = lake.line("check p.toml");
+        ran.fails(
+            2,
+            "a parameter that is a list is used as `array_has($list, x)`",
+        );
+    }
+}
+
+/// Rows are hourly, so no row is 90 minutes later.
+#[test]
+fn a_lag_between_the_times_of_rows_is_told() {
+    let lake = Lake::new();
+    write_timed_pipeline(&lake, "out", "'90min'");
+    let ran = lake.line("run p.toml");
+    ran.fails(1, "no transition was found in 600 rows");
+    ran.logs("none of the first 600 rows finds a row exactly \"90min\" later: times mostly differ by \"1h\"; write a multiple of it, such as `lag = \"2h\"`");
+}
+
 #[test]
 fn parameters_may_be_dates_times_and_lists() {
     let lake = Lake::new();

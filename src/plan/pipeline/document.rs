@@ -332,8 +332,8 @@ fn in_words(message: &str, line: &str) -> Option<String> {
     let written = value.map(|value| value.split('#').next().unwrap_or_default().trim());
     let is_text = message.contains("must be quoted") || message.starts_with("invalid boolean");
     Some(match written {
-        None if line.contains(':') => format!("write `{key} = …`, with `=` in place of `:`"),
         None if !message.starts_with("key with no value") => return None,
+        None if line.contains(':') => format!("write `{key} = …`, with `=` in place of `:`"),
         None | Some("") => format!(
             "`{key}` has no value; write one behind `=`, such as a number, a text in double quotes, or `true`, or remove the key"
         ),
