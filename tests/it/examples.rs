@@ -5,7 +5,6 @@ use crate::lake::{Lake, ProgramRun, words};
 use crate::needs;
 use crate::pages::{PAGES, block, blocks, particles, prose, routes};
 use std::f64::consts::TAU;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// Number k of a sequence of numbers from 0 to 1 that look random.
@@ -306,14 +305,11 @@ fn the_python_of_the_guide_runs() {
     let lake = Lake::new();
     lake.file("points.csv", &particles());
     lake.file("first.toml", block("toml", "[job]\nname = \"first\"\n"));
-    let program = PathBuf::from(assert_cmd::cargo::cargo_bin!("gyre"));
-    let folder = program.parent().expect("a folder");
+    let folder = assert_cmd::cargo::cargo_bin!("gyre").parent();
+    let folder = folder.expect("a folder").to_path_buf();
     let others = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(
-        [folder.to_path_buf()]
-            .into_iter()
-            .chain(std::env::split_paths(&others)),
-    );
+    let folders = [folder].into_iter().chain(std::env::split_paths(&others));
+    let path = std::env::join_paths(folders);
     let path = path.expect("a path");
     let scripts = blocks("python");
     assert!(scripts.len() > 5);

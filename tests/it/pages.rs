@@ -275,7 +275,7 @@ fn table_functions_are_in_the_guide() {
     let page = PAGES.iter().find(|page| page.path == "src/guide/sql.md");
     let page = page.expect("the page").text;
     let signature = |line: &'static str| {
-        let call = line.strip_prefix("| `")?.split_once("`").expect("an end").0;
+        let call = line.strip_prefix("| `")?.split_once('`').expect("an end").0;
         call.strip_suffix(')')?.split_once('(')
     };
     let functions: Vec<(&str, &str)> = page.lines().filter_map(signature).collect();
