@@ -24,8 +24,32 @@ pub(crate) fn grouped(x: f64) -> String {
     out + fraction
 }
 
+/// A log-likelihood with one digit after the point, or with an exponent where the number of
+/// transitions has one. Weights may be huge or tiny.
+pub(crate) fn log_likelihood(value: f64, transitions: f64) -> String {
+    if transitions == 0.0 || (0.005..1e18).contains(&transitions) {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.4e}")
+    }
+}
+
 /// A number of files, as in `1 new file` or `12 files`.
 pub(crate) fn files(n: usize, what: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{n}{what} file{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_likelihood_of_huge_weights_has_an_exponent() {
+        assert_eq!(log_likelihood(-1405312.52, 204_800.0), "-1405312.5");
+        assert_eq!(log_likelihood(-4.02e157, 2.2e155), "-4.0200e157");
+        assert_eq!(log_likelihood(-2.5e-309, 1.1e-309), "-2.5000e-309");
+        assert_eq!(log_likelihood(-1e-13, 4.0), "-0.0");
+        assert_eq!(log_likelihood(0.0, 0.0), "0.0");
+    }
 }

@@ -10,7 +10,7 @@ use crate::evidence::counts::matrix::CountMatrix;
 use crate::memory;
 use crate::methods::low_rank::assign::{Assigned, assign as assign_states, unseen};
 use crate::methods::low_rank::model::SideStates;
-use crate::output::number::grouped;
+use crate::output::number::{grouped, log_likelihood};
 use crate::output::result::{ModelKey, Written};
 use crate::output::staging::Staging;
 use crate::output::tables::assigned::{
@@ -423,9 +423,9 @@ impl Display for AssignedStates {
             };
             writeln!(
                 f,
-                "  {:width$}  {:>14.1}  {mean:>14}  {:>10}  {:>19}",
+                "  {:width$}  {:>14}  {mean:>14}  {:>10}  {:>19}",
                 fit.name,
-                fit.log_likelihood,
+                log_likelihood(fit.log_likelihood, fit.scored),
                 grouped(fit.impossible),
                 number(fit.without_set)
             )?;

@@ -4,7 +4,7 @@ use crate::assess::bootstrap::ResampledNumbers;
 use crate::assess::match_sets::Event;
 use crate::assess::set_tracking::{Reference, Set, TrackedSets};
 use crate::error::counted;
-use crate::output::number::grouped;
+use crate::output::number::{grouped, log_likelihood};
 use crate::run::kind;
 use crate::run::summary::{SHOWN, warnings};
 use serde::{Deserialize, Serialize};
@@ -559,16 +559,6 @@ fn row(model: &ModelRecord, fit: &FitRecord) -> [String; 8] {
     ]
 }
 
-/// A log-likelihood with one digit after the point, or with an exponent where the number of
-/// transitions has one. Weights may be huge or tiny.
-fn log_likelihood(value: f64, transitions: f64) -> String {
-    if (0.005..1e18).contains(&transitions) {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.4e}")
-    }
-}
-
 /// The first eight items of a list.
 fn list(items: impl ExactSizeIterator<Item = String>) -> String {
     let more = items.len() > 8;
@@ -577,17 +567,4 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
         shown.push("…".into());
     }
     shown.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_likelihood_of_huge_weights_has_an_exponent() {
-        assert_eq!(log_likelihood(-1405312.52, 204_800.0), "-1405312.5");
-        assert_eq!(log_likelihood(-4.02e157, 2.2e155), "-4.0200e157");
-        assert_eq!(log_likelihood(-2.5e-309, 1.1e-309), "-2.5000e-309");
-        assert_eq!(log_likelihood(-1e-13, 4.0), "-0.0");
-    }
 }
