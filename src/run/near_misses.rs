@@ -204,9 +204,10 @@ impl Sample {
     /// where only the next row counts.
     fn between(&self, ticks: u64, only_next: bool) -> Option<u64> {
         let fits = |times: &Vec<i64>| {
-            let distances = match only_next {
-                true => to_next(times, ticks),
-                false => to_nearest(times, ticks, 0),
+            let distances = if only_next {
+                to_next(times, ticks)
+            } else {
+                to_nearest(times, ticks, 0)
             };
             distances.contains(&0)
         };
@@ -223,9 +224,10 @@ impl Sample {
         let all: usize = frequency.values().sum();
         let (between, n) = frequency.into_iter().max_by_key(|(_, n)| *n)?;
         let is_clear = all >= LEAST && 2 * n > all;
-        let may_fit = match only_next {
-            true => ticks == between,
-            false => ticks.is_multiple_of(between),
+        let may_fit = if only_next {
+            ticks == between
+        } else {
+            ticks.is_multiple_of(between)
         };
         (is_clear && !may_fit).then_some(between)
     }

@@ -115,9 +115,10 @@ fn wrong_syntax(e: &DataFusionError) -> String {
         .trim_start_matches("sql parser error: ")
         .replace("\\\"", "\"");
     // `x IN $list`.
-    match text.starts_with("Expected: (, found: $") {
-        true => text + OF_LISTS,
-        false => text,
+    if text.starts_with("Expected: (, found: $") {
+        text + OF_LISTS
+    } else {
+        text
     }
 }
 
