@@ -60,7 +60,9 @@ fn trajectories_with_coordinates_get_boxes_and_a_lag() {
     assert!(text.contains(why), "{text}");
     let bins = value(&text, "\"x\"");
     assert!(bins.starts_with("{ bounds = [-1, 1]"), "{text}");
-    assert!(!text.contains("sst"), "{text}");
+    let why = "# Left out, because two coordinates make the boxes: sst\n";
+    assert!(text.contains(why), "{text}");
+    assert!(!text.replace(why, "").contains("sst"), "{text}");
     // A file that is there stays as it is.
     let again = lake.gyre(&["init", "Drifters 2024.parquet", "-o", "p.toml"]);
     again.fails(2, "p.toml exists already");
@@ -70,6 +72,108 @@ fn trajectories_with_coordinates_get_boxes_and_a_lag() {
     let to = ["init", "Drifters 2024.parquet", "-o", "jobs/p.toml"];
     lake.gyre(&to).succeeds();
     lake.line("check jobs/p.toml").succeeds();
+}
+
+/// A column that differs in every row is no trajectory where another key repeats.
+#[test]
+fn keys_of_rows_are_no_trajectories() {
+    let lake = Lake::new();
+    let rows = || 0..600i64;
+    // Five orders of a user, one a day; all users order at the same times.
+    let status = |k: i64| ["new", "paid", "sent"][((k * k % 7 + k % 5) % 3) as usize];
+    let columns = vec![
+        ("id", integers(rows())),
+        ("user_id", integers(rows().map(|k| 1000 + k / 5))),
+        ("created_at", seconds(rows().map(|k| 86_400 * (k % 5)))),
+        ("status", texts(rows().map(status))),
+    ];
+    lake.table("orders.parquet", columns);
+    let text = proposed(&lake, "orders.parquet", &[]);
+    assert_eq!(value(&text, "trajectory"), "\"user_id\"", "{text}");
+    assert_eq!(value(&text, "state"), "\"status\"", "{text}");
+    assert_eq!(value(&text, "lag"), "\"1d\"", "{text}");
+    // It grows with the time of each user.
+    let why = "# Left out, because they only follow the time: id\n";
+    assert!(text.contains(why), "{text}");
+}
+
+/// A column that follows the time is no coordinate. Angles have a period.
+#[test]
+fn angles_get_periods_and_times_no_boxes() {
+    let lake = Lake::new();
+    let rows = || (0..4 * 100i64).map(|row| (row / 100, row % 100));
+    let angle = |(run, t): (i64, i64), by: f64| {
+        (by * t as f64 + run as f64 + (0.9 * t as f64).sin()).rem_euclid(std::f64::consts::TAU)
+            - std::f64::consts::PI
+    };
+    let columns = |factor: f64| {
+        vec![
+            ("run", integers(rows().map(|row| row.0))),
+            ("frame", integers(rows().map(|row| row.1))),
+            ("time_ps", floats(rows().map(|row| 2.0 * row.1 as f64))),
+            ("energy", floats(rows().map(|row| angle(row, 0.3).sin()))),
+            ("phi", floats(rows().map(|row| factor * angle(row, 0.31)))),
+            ("psi", floats(rows().map(|row| factor * angle(row, 0.17)))),
+        ]
+    };
+    lake.table("radians.parquet", columns(1.0));
+    let text = proposed(&lake, "radians.parquet", &[]);
+    for name in ["\"phi\"", "\"psi\""] {
+        let bins = value(&text, name);
+        let range = "{ periodic = [-3.141592653589793, 3.141592653589793], boxes = ";
+        assert!(bins.starts_with(range), "{text}");
+    }
+    let left = "# Left out, because they only follow the time: time_ps\n\
+                # Left out, because two coordinates make the boxes: energy\n";
+    assert!(text.contains(left), "{text}");
+    lake.table("degrees.parquet", columns(180.0 / std::f64::consts::PI));
+    let text = proposed(&lake, "degrees.parquet", &[]);
+    let bins = value(&text, "\"phi\"");
+    assert!(
+        bins.starts_with("{ periodic = [-180, 180], boxes = "),
+        "{text}"
+    );
+    let text = proposed(&lake, "degrees.parquet", &["--kind", "points"]);
+    let sine = "# phi is an angle: select cos(radians(\"phi\")) and sin(radians(\"phi\"))";
+    assert!(text.contains(sine), "{text}");
+}
+
+/// The only number beside a source and a target is the count. Of several, comments name each.
+#[test]
+fn numbers_beside_pairs_are_counts() {
+    let lake = Lake::new();
+    let rows = || 0..300i64;
+    let country = |k: i64| format!("C{}", k % 17);
+    let columns = |with_riders: bool| {
+        let mut columns = vec![
+            ("from_country", texts(rows().map(country))),
+            ("to_country", texts(rows().map(|k| country(k * k + k / 17)))),
+            ("year", integers(rows().map(|k| 2000 + k % 3))),
+            ("moved", integers(rows().map(|k| 3 + k * 7 % 11))),
+        ];
+        if with_riders {
+            columns.push(("registered", integers(rows().map(|k| 3 + k * 5 % 11))));
+        }
+        columns
+    };
+    lake.table("one.parquet", columns(false));
+    let text = proposed(&lake, "one.parquet", &[]);
+    assert_eq!(value(&text, "count"), "\"moved\"", "{text}");
+    let why = "# Left out, because a pair needs a source, a target and one count: year\n";
+    assert!(text.contains(why), "{text}");
+    lake.table("two.parquet", columns(true));
+    let text = proposed(&lake, "two.parquet", &[]);
+    assert_eq!(value(&text, "# count"), "\"moved\"", "{text}");
+    assert!(text.contains("# count = \"registered\""), "{text}");
+    let counted = text.replacen("# count", "count", 1);
+    lake.file("p.toml", &counted).runs(&["job.output=counted"]);
+    let edges = |k: i64| format!("{},{},{}\n", k % 7, k * k % 7, k % 3 + 1);
+    let edges: String = rows().map(edges).collect();
+    lake.file("edges.csv", &("u,v,w\n".to_string() + &edges));
+    let text = proposed(&lake, "edges.csv", &[]);
+    assert_eq!(value(&text, "source"), "\"u\"", "{text}");
+    assert_eq!(value(&text, "target"), "\"v\"", "{text}");
+    assert_eq!(value(&text, "weight"), "\"w\"", "{text}");
 }
 
 #[test]

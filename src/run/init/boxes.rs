@@ -1,5 +1,6 @@
 //! The values of coordinates → boxes of a round width.
 
+use crate::run::init::angles::period;
 use crate::run::init::roles::{Order, coordinates, degrees};
 use crate::run::init::survey::{Survey, SurveyColumn};
 
@@ -21,11 +22,20 @@ pub struct Boxes {
 /// Rows per box that are aimed at.
 const ROWS_PER_BOX: f64 = 50.0;
 
+/// The columns of at most two coordinates. Angles come first: one of them alone is half of a place.
+pub(crate) fn box_columns<'a>(survey: &'a Survey, order: &Order) -> Vec<&'a SurveyColumn> {
+    let mut columns = coordinates(survey, Some(order));
+    if degrees(survey).is_none() {
+        // The sort is stable: other columns keep their order.
+        columns.sort_by_key(|column| period(column).is_none());
+    }
+    columns.truncate(2);
+    columns
+}
+
 /// Boxes of at most two coordinates.
 pub(crate) fn boxes(survey: &Survey, order: &Order) -> Vec<Boxes> {
-    let taken: Vec<&str> = order.columns().map(String::as_str).collect();
-    let mut columns = coordinates(survey, &taken);
-    columns.truncate(2);
+    let columns = box_columns(survey, order);
     let rows = survey
         .all_rows
         .map_or(survey.rows as f64, |rows| rows as f64);
@@ -33,41 +43,47 @@ pub(crate) fn boxes(survey: &Survey, order: &Order) -> Vec<Boxes> {
     let per_side = all
         .powf(1.0 / columns.len().max(1) as f64)
         .clamp(2.0, 100.0);
-    let is_longitude = |column: &SurveyColumn| {
-        degrees(survey).is_some_and(|[longitude, _]| longitude.name == column.name)
-    };
+    let longitude = degrees(survey).map(|[longitude, _]| &longitude.name);
+    let pole_to_pole = degrees(survey).map(|[_, latitude]| &latitude.name);
     columns
         .iter()
         .filter_map(|column| {
             let sorted = column.sorted();
-            if is_longitude(column) {
-                return around(column, &sorted, per_side);
+            let period = match Some(&column.name) {
+                name if name == longitude => longitudes(&sorted),
+                name if name == pole_to_pole => None,
+                _ => period(column),
+            };
+            match period {
+                Some(period) => Some(around(column, period, per_side)),
+                None => within(column, &sorted, per_side),
             }
-            within(column, &sorted, per_side)
         })
         .collect()
 }
 
-/// Boxes around the globe, if the longitudes go most of the way.
-fn around(column: &SurveyColumn, sorted: &[f64], per_side: f64) -> Option<Boxes> {
+/// The range of longitudes that go most of the way around the globe.
+fn longitudes(sorted: &[f64]) -> Option<[f64; 2]> {
     let (low, high) = (*sorted.first()?, *sorted.last()?);
-    if high - low < 300.0 {
-        return within(column, sorted, per_side);
-    }
-    let widths = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 90.0];
-    let width = widths.into_iter().find(|width| 360.0 / width <= per_side);
-    let bounds = if low < 0.0 {
+    let range = if low < 0.0 {
         [-180.0, 180.0]
     } else {
         [0.0, 360.0]
     };
-    Some(Boxes {
+    (high - low >= 300.0).then_some(range)
+}
+
+/// Boxes around a circle, of a round number of degrees.
+fn around(column: &SurveyColumn, bounds: [f64; 2], per_side: f64) -> Boxes {
+    let widths = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 90.0];
+    let width = widths.into_iter().find(|width| 360.0 / width <= per_side);
+    Boxes {
         column: column.name.clone(),
         bounds,
         boxes: (360.0 / width.unwrap_or(90.0)) as usize,
         is_periodic: true,
         outside: 0,
-    })
+    }
 }
 
 /// Boxes of a round width over the values. Values that are far from all others are left outside.
@@ -133,13 +149,39 @@ fn round_width(width: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::init::roles::order;
     use crate::run::init::survey::ValueKind;
-    use crate::run::init::survey::tests::column;
+    use crate::run::init::survey::tests::{column, survey};
 
     #[test]
     fn widths_are_round() {
         let widths = [0.7, 1.0, 13.0, 0.011].map(round_width);
         assert_eq!(widths, [1.0, 1.0, 20.0, 0.02]);
+    }
+
+    #[test]
+    fn angles_come_first_and_have_periods() {
+        let angle = |factor: f64| -> Vec<f64> {
+            let turns = (0..400).map(|k| factor * f64::from(k));
+            turns.map(|turn| 360.0 * (turn % 1.0) - 180.0).collect()
+        };
+        let time: Vec<f64> = (0..400).map(f64::from).collect();
+        let energy: Vec<f64> = time.iter().map(|k| (0.3 * k).sin()).collect();
+        let half_time: Vec<f64> = time.iter().map(|k| 0.5 * k).collect();
+        let table = survey(vec![
+            column("frame", ValueKind::Integer, &time),
+            column("time_ps", ValueKind::Float, &half_time),
+            column("energy", ValueKind::Float, &energy),
+            column("phi", ValueKind::Float, &angle(0.137)),
+            column("psi", ValueKind::Float, &angle(0.291)),
+        ]);
+        let order = order(&table).expect("an order");
+        let found = boxes(&table, &order);
+        let names: Vec<&str> = found.iter().map(|boxes| boxes.column.as_str()).collect();
+        assert_eq!(names, ["phi", "psi"]);
+        assert!(found.iter().all(|boxes| boxes.is_periodic));
+        // 400 rows, 50 per box: 8 boxes, so at most 2.8 per side; four is the smallest number.
+        assert_eq!((found[0].bounds, found[0].boxes), ([-180.0, 180.0], 4));
     }
 
     #[test]

@@ -4,8 +4,11 @@
 //! that can be a time, a state and so on. [`proposal`] chooses among them, and [`text`] writes the
 //! file.
 
+pub(crate) mod angles;
 pub mod boxes;
 pub(crate) mod fills;
+pub(crate) mod left_out;
+pub(crate) mod literals;
 pub(crate) mod names;
 pub mod proposal;
 pub mod roles;

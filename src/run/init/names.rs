@@ -23,51 +23,93 @@ pub(crate) enum Role {
     Latitude,
     /// Another coordinate.
     Coordinate,
+    /// A coordinate that comes back to its beginning.
+    Angle,
 }
 
-const NAMES: [(Role, &str); 10] = [
+const NAMES: [(Role, &str); 11] = [
     (
         Role::Time,
-        "time timestamp datetime date t ts step frame position pos seq order tick n",
+        "time timestamp datetime date t ts epoch unixtime stamp created occurred zeit datum step frame position pos seq order tick n",
     ),
     (
         Role::Trajectory,
-        "trajectory traj track particle drifter buoy object session speech vehicle trip user visitor device station replica chain id",
+        "trajectory traj track particle drifter buoy object session speech vehicle trip user customer account visitor patient subject person device sensor station ship vessel mmsi bike robot machine animal individual player run simulation episode walker replica replicate chain id",
     ),
     (
         Role::State,
         "state word page symbol token event action label cluster zone cell status letter url",
     ),
-    (Role::Source, "source src from origin departure pickup"),
+    (
+        Role::Source,
+        "source src from origin orig departure dep pickup start u",
+    ),
     (
         Role::Target,
-        "target tgt to destination dest dst arrival dropoff",
+        "target tgt to destination dest dst arrival arr dropoff end v",
     ),
-    (Role::Count, "count counts n number trips"),
-    (Role::Weight, "weight weights w"),
+    (
+        Role::Count,
+        "count counts n number trips passengers persons people riders flights vehicles migrants visits transitions frequency freq",
+    ),
+    (Role::Weight, "weight weights w strength volume amount flow"),
     (Role::Longitude, "longitude lon lng long"),
     (Role::Latitude, "latitude lat"),
     (Role::Coordinate, "x y z"),
+    (
+        Role::Angle,
+        "angle phi psi chi omega theta dihedral torsion heading course cog bearing azimuth direction dir yaw wd phase longitude lon lng",
+    ),
+];
+
+/// Words of a name that say that its numbers are a date, a place or a key, and count nothing.
+const NO_AMOUNTS: [&str; 16] = [
+    "year", "month", "week", "day", "hour", "minute", "second", "date", "time", "id", "key",
+    "code", "zip", "index", "row", "version",
 ];
 
 /// How well a name fits a role, from 0 (not at all): the whole name before a word of it, and early
 /// words of the list before later ones.
 pub(crate) fn fit(name: &str, role: Role) -> usize {
-    let known = NAMES.iter().find(|(of, _)| *of == role);
-    let known = known.map_or("", |(_, names)| names).split(' ');
-    let known: Vec<&str> = known.collect();
+    let known = known(role);
     let lower = name.to_lowercase();
     let words = words(name);
     let place = |found: usize| known.len() - found;
     let whole = known.iter().position(|known| *known == lower);
-    let part = known
-        .iter()
-        .position(|known| words.iter().any(|w| w == known));
+    // `order_id` is the key of an order, and `flight_number` counts nothing.
+    let says = |known: &&str| match words.iter().position(|word| word == known) {
+        Some(at) => match *known {
+            "order" => at + 1 == words.len(),
+            "number" => at == 0,
+            _ => true,
+        },
+        None => false,
+    };
+    let part = known.iter().position(says);
     match (whole, part) {
         (Some(at), _) => 100 + place(at),
         (None, Some(at)) => place(at),
         (None, None) => 0,
     }
+}
+
+fn known(role: Role) -> Vec<&'static str> {
+    let known = NAMES.iter().find(|(of, _)| *of == role);
+    known.map_or("", |(_, names)| names).split(' ').collect()
+}
+
+/// A name without the words of a role: `start_station_id` without `start` is `station`, `id`.
+pub(crate) fn without_role(name: &str, role: Role) -> Vec<String> {
+    let known = known(role);
+    let mut words = words(name);
+    words.retain(|word| !known.contains(&word.as_str()));
+    words
+}
+
+/// Whether a name says that the numbers of its column count or weigh nothing.
+pub(crate) fn is_no_amount(name: &str) -> bool {
+    let words = words(name);
+    words.iter().any(|word| NO_AMOUNTS.contains(&word.as_str()))
 }
 
 /// The words of a name in lower case: `fromStation_id` has `from`, `station` and `id`.
@@ -105,5 +147,17 @@ mod tests {
         assert!(fit("source_airport", Role::Source) > 0);
         assert_eq!(fit("sourceless", Role::Source), 0);
         assert_eq!(fit("temperature", Role::Time), 0);
+        assert_eq!(fit("order_id", Role::Time), 0);
+        assert!(fit("last_order", Role::Time) > 0);
+        assert_eq!(fit("flight_number", Role::Count), 0);
+        assert!(fit("number_of_trips", Role::Count) > 0);
+    }
+
+    #[test]
+    fn names_of_ends_differ_in_the_word_of_their_role() {
+        let rest = without_role("start_station_id", Role::Source);
+        assert_eq!(rest, ["station", "id"]);
+        assert_eq!(rest, without_role("endStationId", Role::Target));
+        assert!(is_no_amount("zip_code") && !is_no_amount("persons"));
     }
 }

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::run::init::boxes::{Boxes, boxes};
 use crate::run::init::names::{Role, fit};
 use crate::run::init::roles::{
-    KEYS, NUMBERS, Order, by_name, coordinates, degrees, ends, missing, order, state, time,
+    KEYS, NUMBERS, Order, amounts, by_name, coordinates, degrees, ends, missing, order, state, time,
 };
 use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
 use std::collections::HashSet;
@@ -66,6 +66,8 @@ pub(crate) enum Proposal {
         target: String,
         /// How much a row counts.
         amount: Amount,
+        /// Other columns that may say how much a row counts.
+        other_amounts: Vec<String>,
         /// Whether sources and targets are the same states.
         is_closed: bool,
         /// The number of different states.
@@ -93,6 +95,41 @@ impl Proposal {
             Proposal::Transitions { order, .. } | Proposal::Sequences { order, .. } => Some(order),
             Proposal::Pairs { .. } | Proposal::Points { .. } => None,
         }
+    }
+
+    /// The columns that the proposal uses, or has in a comment.
+    pub(crate) fn columns(&self) -> Vec<&str> {
+        let mut columns: Vec<&String> = self.order().into_iter().flat_map(Order::columns).collect();
+        match self {
+            Proposal::Pairs {
+                source,
+                target,
+                amount,
+                other_amounts,
+                ..
+            } => {
+                columns.extend([source, target].into_iter().chain(other_amounts));
+                if let Amount::Count(column) | Amount::Weight(column) = amount {
+                    columns.push(column);
+                }
+            }
+            Proposal::Transitions { state, .. } => match state {
+                State::Column(column) => columns.push(column),
+                State::Boxes(boxes) => columns.extend(boxes.iter().map(|b| &b.column)),
+            },
+            Proposal::Sequences { symbol, .. } => columns.push(symbol),
+            Proposal::Points { id, coordinates } => {
+                columns.extend(id);
+                match coordinates {
+                    Coordinates::Columns(names) => columns.extend(names),
+                    Coordinates::Sphere {
+                        longitude,
+                        latitude,
+                    } => columns.extend([longitude, latitude]),
+                }
+            }
+        }
+        columns.into_iter().map(String::as_str).collect()
     }
 }
 
@@ -140,7 +177,7 @@ fn natural(survey: &Survey) -> RowKind {
     if time(survey).is_some() {
         return RowKind::Transitions;
     }
-    if coordinates(survey, &[]).len() >= 2 {
+    if coordinates(survey, None).len() >= 2 {
         return RowKind::Points;
     }
     RowKind::Transitions
@@ -149,23 +186,33 @@ fn natural(survey: &Survey) -> RowKind {
 fn pairs(survey: &Survey) -> Result<Proposal> {
     let what = "a source and a target of one type, such as `source` and `target`";
     let (source, target) = ends(survey).ok_or_else(|| missing(survey, what))?;
-    let is_other =
-        |column: &&SurveyColumn| column.name != source.name && column.name != target.name;
-    let is_amount =
-        |column: &&SurveyColumn| is_other(column) && column.numbers.iter().all(|x| *x >= 0.0);
+    let is_amount = |column: &&SurveyColumn| {
+        let is_end = column.name == source.name || column.name == target.name;
+        !is_end && column.numbers.iter().all(|x| *x >= 0.0)
+    };
     let count = by_name(survey, Role::Count, &[ValueKind::Integer]).filter(is_amount);
     let weight = by_name(survey, Role::Weight, &NUMBERS).filter(is_amount);
-    let amount = match (count, weight) {
-        (Some(count), _) => Amount::Count(count.name.clone()),
-        (None, Some(weight)) => Amount::Weight(weight.name.clone()),
-        (None, None) => Amount::One,
+    let mut others = amounts(survey, [&source.name, &target.name]);
+    let of = |column: &SurveyColumn| match column.kind {
+        ValueKind::Integer => Amount::Count(column.name.clone()),
+        _ => Amount::Weight(column.name.clone()),
     };
+    let amount = match (count, weight, others.as_slice()) {
+        (Some(count), ..) => Amount::Count(count.name.clone()),
+        (None, Some(weight), _) => Amount::Weight(weight.name.clone()),
+        (None, None, [only]) => of(only),
+        (None, None, _) => Amount::One,
+    };
+    if amount != Amount::One {
+        others.clear();
+    }
     let sources: HashSet<&String> = source.values.iter().collect();
     let shared = target.values.iter().filter(|v| sources.contains(v)).count();
     Ok(Proposal::Pairs {
         source: source.name.clone(),
         target: target.name.clone(),
         amount,
+        other_amounts: others.iter().map(|column| column.name.clone()).collect(),
         is_closed: 2 * shared > source.distinct(),
         states: source.distinct().min(target.distinct()),
     })
@@ -173,7 +220,7 @@ fn pairs(survey: &Survey) -> Result<Proposal> {
 
 fn points(survey: &Survey) -> Result<Proposal> {
     let sphere = degrees(survey);
-    let columns = coordinates(survey, &[]);
+    let columns = coordinates(survey, None);
     let is_key = |column: &&SurveyColumn| {
         // The coordinates of a sphere are called x, y and z.
         let is_taken = sphere.is_some() && ["x", "y", "z"].contains(&column.name.as_str());
@@ -211,7 +258,7 @@ fn points(survey: &Survey) -> Result<Proposal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::init::survey::tests::{survey, walks};
+    use crate::run::init::survey::tests::{column, survey, walks};
 
     #[test]
     fn boxes_have_round_widths() {
@@ -239,5 +286,36 @@ mod tests {
             "{message}"
         );
         assert!(propose(&survey(walks()), Some(RowKind::Points)).is_err());
+    }
+
+    #[test]
+    fn the_only_number_beside_a_pair_is_its_count() {
+        let of = |name: &str, rows: &[f64]| column(name, ValueKind::Integer, rows);
+        let pairs = || {
+            vec![
+                of("from_country", &[1., 1., 2.]),
+                of("to_country", &[2., 1., 2.]),
+            ]
+        };
+        let with = |more: Vec<SurveyColumn>| {
+            let table = survey(pairs().into_iter().chain(more).collect());
+            match propose(&table, None).expect("pairs") {
+                Proposal::Pairs {
+                    amount,
+                    other_amounts,
+                    ..
+                } => (amount, other_amounts),
+                other => panic!("{other:?}"),
+            }
+        };
+        let year = of("year", &[2024., 2024., 2024.]);
+        let moved = of("moved", &[30., 2., 7.]);
+        let found = with(vec![year.clone(), moved.clone()]);
+        assert_eq!(found, (Amount::Count("moved".into()), vec![]));
+        let both = with(vec![year, moved, of("registered", &[20., 2., 6.])]);
+        let names = ["moved", "registered"].map(String::from).to_vec();
+        assert_eq!(both, (Amount::One, names));
+        let share = column("share", ValueKind::Float, &[1.5, 0.5, 2.]);
+        assert_eq!(with(vec![share]).0, Amount::Weight("share".into()));
     }
 }

@@ -1,9 +1,9 @@
 //! Columns → the roles that they can have: by name, then by type, then by value.
 
 use crate::error::{Error, Result};
-use crate::run::init::names::{Role, fit};
+use crate::run::init::names::{Role, fit, is_no_amount, without_role};
 use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
-use crate::run::init::times::{Steps, Ties, repeats, steps, ties};
+use crate::run::init::times::{Steps, Ties, is_monotone, repeats, steps, ties};
 use std::cmp::Reverse;
 
 /// The order of rows in trajectories.
@@ -59,11 +59,63 @@ pub(crate) const KEYS: [ValueKind; 2] = [ValueKind::Text, ValueKind::Integer];
 /// Kinds of values that are numbers.
 pub(crate) const NUMBERS: [ValueKind; 2] = [ValueKind::Float, ValueKind::Integer];
 
-/// The columns of the source and the target, of one type.
+/// The columns of the source and the target, of one type. Of several pairs, those come first whose
+/// names differ only in the word of the role, such as `start_station` and `end_station`.
 pub(crate) fn ends(survey: &Survey) -> Option<(&SurveyColumn, &SurveyColumn)> {
-    let source = by_name(survey, Role::Source, &KEYS)?;
-    let target = by_name(survey, Role::Target, &KEYS)?;
-    (source.name != target.name && source.kind == target.kind).then_some((source, target))
+    let with_role = |role: Role| {
+        let keys = survey.columns.iter().filter(|c| KEYS.contains(&c.kind));
+        let scored = keys.map(move |column| (fit(&column.name, role), column));
+        scored.filter(|(score, _)| *score > 0)
+    };
+    let mut best: Option<((bool, usize), [&SurveyColumn; 2])> = None;
+    for (from, source) in with_role(Role::Source) {
+        for (to, target) in with_role(Role::Target) {
+            let is_pair = source.name != target.name && source.kind == target.kind;
+            if !is_pair || is_interval(source, target) {
+                continue;
+            }
+            let rest = without_role(&source.name, Role::Source);
+            let is_alike = rest == without_role(&target.name, Role::Target);
+            let score = (is_alike, from + to);
+            if best.is_none_or(|(before, _)| score > before) {
+                best = Some((score, [source, target]));
+            }
+        }
+    }
+    best.map(|(_, [source, target])| (source, target))
+}
+
+/// Whether two columns are the start and the end of an interval, such as one of a genome.
+fn is_interval(source: &SurveyColumn, target: &SurveyColumn) -> bool {
+    let of = |column: &SurveyColumn, word: &str| column.name.to_lowercase().starts_with(word);
+    let rows = || source.numbers.iter().zip(&target.numbers);
+    let is_named = of(source, "start") && of(target, "end");
+    is_named && rows().all(|(from, to)| from <= to) && rows().any(|(from, to)| from < to)
+}
+
+/// The columns of numbers beside a source and a target that may say how much a pair counts.
+pub(crate) fn amounts<'a>(survey: &'a Survey, ends: [&str; 2]) -> Vec<&'a SurveyColumn> {
+    let is_amount = |column: &&SurveyColumn| {
+        let sorted = column.sorted();
+        let (Some(low), Some(high)) = (sorted.first(), sorted.last()) else {
+            return false;
+        };
+        let is_row_number = column.distinct() == survey.rows
+            && survey.rows > 2
+            && high - low + 1.0 == survey.rows as f64;
+        let roles = [Role::Longitude, Role::Latitude, Role::Coordinate];
+        let is_place = roles.iter().any(|role| fit(&column.name, *role) > 0);
+        NUMBERS.contains(&column.kind)
+            && !ends.contains(&column.name.as_str())
+            && !survey.partitions.contains(&column.name)
+            && !is_no_amount(&column.name)
+            && !is_place
+            && !is_row_number
+            // A column of 0 and 1 is a mark.
+            && *low >= 0.0
+            && *high > 1.0
+    };
+    survey.columns.iter().filter(is_amount).collect()
 }
 
 /// The column of the time: by name among dates, timestamps and whole numbers, else the first column
@@ -97,10 +149,27 @@ pub(crate) fn order(survey: &Survey) -> Result<Order> {
             "a time: a date, a timestamp, or whole numbers with a name such as `time`",
         ),
     })?;
+    let (trajectory, ties) = trajectory(survey, time)?;
+    Ok(Order {
+        trajectory: trajectory.map(|column| column.name.clone()),
+        time: time.name.clone(),
+        is_clock: time.kind == ValueKind::Time,
+        ties,
+        steps: steps(time, trajectory),
+    })
+}
+
+/// The column of the trajectory, if the times need one, and the rows that it has at one time. A
+/// column that differs in nearly every row makes no trajectories.
+fn trajectory<'a>(
+    survey: &'a Survey,
+    time: &SurveyColumn,
+) -> Result<(Option<&'a SurveyColumn>, Option<Ties>)> {
     let is_candidate = |column: &&SurveyColumn| {
         KEYS.contains(&column.kind)
             && column.name != time.name
             && column.nulls() == 0
+            && 10 * column.distinct() <= 9 * survey.rows
             && !survey.partitions.contains(&column.name)
     };
     let mut all: Vec<(usize, usize, &SurveyColumn)> = (survey.columns.iter().enumerate())
@@ -112,44 +181,56 @@ pub(crate) fn order(survey: &Survey) -> Result<Order> {
     let (candidates, repeating): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|(.., column)| repeats(time, Some(column)) == 0);
-    let is_alone = repeats(time, None) == 0;
-    let is_named = |(score, _, column): &&(usize, usize, &SurveyColumn)| {
-        *score > 0 && 2 * column.distinct() <= survey.rows
-    };
-    let named = candidates.first().filter(is_named);
+    let is_named = |(score, ..): &&(usize, usize, &SurveyColumn)| *score > 0;
+    if let Some((.., column)) = candidates.iter().find(is_named) {
+        return Ok((Some(*column), None));
+    }
+    if repeats(time, None) == 0 {
+        return Ok((None, None));
+    }
+    // Each of several files is a trajectory.
     let is_order = |file: &&SurveyColumn| repeats(time, Some(file)) == 0;
-    let file = survey.filename.as_ref().filter(is_order);
-    let mut found = None;
-    let tied = || {
-        let mut tied = repeating.iter().filter(is_named);
-        tied.find_map(|(.., column)| Some((*column, ties(survey, time, column)?)))
+    if let Some(file) = survey.filename.as_ref().filter(is_order) {
+        return Ok((Some(file), None));
+    }
+    let named = || repeating.iter().filter(is_named);
+    for (.., column) in named() {
+        if let Some(ties) = ties(survey, time, column) {
+            return Ok((Some(*column), Some(ties)));
+        }
+    }
+    if let Some((.., column)) = named().next() {
+        return Err(Error::input(format!(
+            "several rows have the same `{}`, also of one `{}`, and no column of whole numbers or times orders them; make such a column in SQL and write the pipeline by hand",
+            time.name, column.name
+        )));
+    }
+    // A state makes trajectories only where nothing else does.
+    let is_no_state =
+        |(.., column): &&(usize, usize, &SurveyColumn)| fit(&column.name, Role::State) == 0;
+    let other = candidates.iter().find(is_no_state).or(candidates.first());
+    let (.., column) = other.ok_or_else(|| {
+        Error::input(format!(
+            "several rows have the same `{}`, and no other column tells their trajectories apart; make such a column in SQL and write the pipeline by hand",
+            time.name
+        ))
+    })?;
+    Ok((Some(*column), None))
+}
+
+/// Whether a column is a function of the time: see [`is_monotone`].
+pub(crate) fn follows_time(
+    survey: &Survey,
+    order: &Order,
+    column: &SurveyColumn,
+    is_strict: bool,
+) -> bool {
+    let Some(time) = survey.column(&order.time) else {
+        return false;
     };
-    let trajectory = match named {
-        Some((.., column)) => Some(*column),
-        None if is_alone => None,
-        // Each of several files is a trajectory.
-        None if file.is_some() => file,
-        None => match tied() {
-            Some((column, ties)) => {
-                found = Some(ties);
-                Some(column)
-            }
-            None => Some(candidates.first().map(|(.., column)| *column).ok_or_else(|| {
-                let message = format!(
-                    "several rows have the same `{}`, and no other column tells their trajectories apart; make such a column in SQL and write the pipeline by hand",
-                    time.name
-                );
-                Error::input(message)
-            })?),
-        },
-    };
-    Ok(Order {
-        trajectory: trajectory.map(|column| column.name.clone()),
-        time: time.name.clone(),
-        is_clock: time.kind == ValueKind::Time,
-        ties: found,
-        steps: steps(time, trajectory),
-    })
+    let trajectory = order.trajectory.as_ref();
+    let trajectory = trajectory.and_then(|name| survey.column(name));
+    is_monotone(column, time, trajectory, is_strict)
 }
 
 /// The column of the states: by name, else the column of texts or whole numbers with the fewest
@@ -161,14 +242,15 @@ pub(crate) fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a SurveyC
         .filter(|(_, column)| column.distinct() >= 2 && 2 * column.distinct() <= survey.rows)
         .filter(|(_, column)| !survey.partitions.contains(&column.name))
         .map(|(at, column)| (fit(&column.name, Role::State), at, column))
+        .filter(|(score, _, column)| *score > 0 || !follows_time(survey, order, column, true))
         .collect();
     columns.sort_by_key(|(score, at, column)| (Reverse(*score), column.distinct(), *at));
     columns.first().map(|(.., column)| *column)
 }
 
 /// Columns of coordinates, the best first: longitude and latitude, then x, y and z, then other
-/// numbers with few nulls.
-pub(crate) fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a SurveyColumn> {
+/// numbers with few nulls. A column that only follows the time of trajectories is none.
+pub(crate) fn coordinates<'a>(survey: &'a Survey, order: Option<&Order>) -> Vec<&'a SurveyColumn> {
     if let Some(pair) = degrees(survey) {
         return pair.to_vec();
     }
@@ -176,10 +258,14 @@ pub(crate) fn coordinates<'a>(survey: &'a Survey, taken: &[&str]) -> Vec<&'a Sur
         let is_named = fit(&column.name, Role::Coordinate) >= 100;
         let is_number =
             column.kind == ValueKind::Float || (is_named && column.kind == ValueKind::Integer);
+        let is_free = |order: &Order| {
+            order.columns().all(|own| *own != column.name)
+                && !follows_time(survey, order, column, false)
+        };
         is_number
             && column.distinct() >= 3
             && 5 * column.nulls() <= survey.rows
-            && !taken.contains(&column.name.as_str())
+            && order.is_none_or(is_free)
     };
     let all: Vec<&SurveyColumn> = survey.columns.iter().filter(is_coordinate).collect();
     let named = all.iter().filter(|c| fit(&c.name, Role::Coordinate) > 0);
@@ -202,7 +288,7 @@ pub(crate) fn degrees(survey: &Survey) -> Option<[&SurveyColumn; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::init::survey::tests::{survey, walks};
+    use crate::run::init::survey::tests::{column, survey, walks};
 
     #[test]
     fn the_trajectory_makes_times_unique() {
@@ -216,5 +302,52 @@ mod tests {
         alone.remove(0);
         let error = super::order(&survey(alone)).expect_err("times repeat");
         assert!(error.to_string().contains("several rows have the same `t`"));
+    }
+
+    #[test]
+    fn a_key_of_rows_is_no_trajectory() {
+        // Six users, of whom each has two rows; the times repeat.
+        let rows = |of: fn(i32) -> f64| -> Vec<f64> { (0..12).map(of).collect() };
+        let of = |name: &str, of: fn(i32) -> f64| column(name, ValueKind::Integer, &rows(of));
+        let id = of("id", f64::from);
+        let time = of("time", |k| f64::from(k / 6));
+        let status = of("status", |k| f64::from(k / 2));
+        let user = of("user", |k| f64::from(k % 6));
+        let table = |more: &[&SurveyColumn]| {
+            let columns = [&id, &time, &status]
+                .into_iter()
+                .chain(more.iter().copied());
+            survey(columns.cloned().collect())
+        };
+        let found = super::order(&table(&[&user])).expect("an order");
+        assert_eq!(found.trajectory.as_deref(), Some("user"));
+        // The shelf also differs where times are equal, and its name is none of a state.
+        let other = of("shelf", |k| f64::from(k % 6));
+        let found = super::order(&table(&[&other])).expect("an order");
+        assert_eq!(found.trajectory.as_deref(), Some("shelf"));
+        // Only the key differs at one time.
+        let error = super::order(&table(&[])).expect_err("no trajectories");
+        assert!(
+            error.to_string().contains("no other column tells"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn intervals_are_no_pairs() {
+        let of = |name: &str, rows: &[f64]| column(name, ValueKind::Integer, rows);
+        let start = of("start", &[1., 5., 9.]);
+        let end = of("end", &[4., 9., 9.]);
+        assert!(ends(&survey(vec![start.clone(), end])).is_none());
+        let back = of("end", &[4., 1., 9.]);
+        assert!(ends(&survey(vec![start, back])).is_some());
+        let names = ["u", "v", "w", "start_zone", "end_reason", "end_zone"];
+        let columns = names.map(|name| of(name, &[1., 2., 3.]));
+        let table = survey(columns[3..].to_vec());
+        let found = ends(&table).map(|(from, to)| (from.name.as_str(), to.name.as_str()));
+        assert_eq!(found, Some(("start_zone", "end_zone")));
+        let table = survey(columns[..3].to_vec());
+        let found = ends(&table).map(|(from, to)| (from.name.as_str(), to.name.as_str()));
+        assert_eq!(found, Some(("u", "v")));
     }
 }

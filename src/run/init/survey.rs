@@ -120,6 +120,14 @@ pub(crate) struct Survey {
     pub filename: Option<SurveyColumn>,
 }
 
+impl Survey {
+    /// A column by its name, also that of the file of each row.
+    pub(crate) fn column(&self, name: &str) -> Option<&SurveyColumn> {
+        let mut all = self.columns.iter().chain(&self.filename);
+        all.find(|column| column.name == name)
+    }
+}
+
 /// Reads the columns and the first rows of the table at `data`.
 ///
 /// # Errors

@@ -1,9 +1,12 @@
 //! A proposal → the text of a pipeline file, whose comments say why.
 
-use crate::error::{counted, escaped, is_hidden};
+use crate::error::{counted, escaped};
 use crate::plan::pipeline::is_output_column;
 use crate::read::formats::fill_values::FillValue;
+use crate::run::init::angles::{is_radians, period};
 use crate::run::init::boxes::Boxes;
+use crate::run::init::left_out::{LeftOut, left_out};
+use crate::run::init::literals::{length, number, shown, sql, toml};
 use crate::run::init::names::{Role, fit};
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
 use crate::run::init::roles::{Order, float_time};
@@ -34,23 +37,36 @@ const SESSION: f64 = 1800e6;
 /// The width at which comments begin.
 const COMMENT: usize = 41;
 
+/// The width of a line with the names of columns.
+const WIDTH: usize = 100;
+
+/// The largest number of columns that are named as left out for one reason.
+const MOST_NAMES: usize = 40;
+
 /// The text of a pipeline file for the table at `places.table`.
 pub(crate) fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
     let mut file = File {
         survey,
         text: String::new(),
     };
-    file.head(&places.shown);
+    file.head(&places.shown, proposal);
     file.job_and_table(places, proposal);
     match proposal {
         Proposal::Pairs {
             source,
             target,
             amount,
+            other_amounts,
             is_closed,
             states,
         } => {
-            file.pairs(source, target, amount, *is_closed);
+            file.select_pairs(source, target, amount, other_amounts);
+            file.pairs(source, target, amount, other_amounts);
+            if *is_closed {
+                let comment = "keep the states that can all reach each other";
+                file.key("connected", "true", comment);
+            }
+            file.partitions();
             file.sets(*states);
         }
         Proposal::Transitions { order, state } => file.transitions(order, state),
@@ -82,7 +98,7 @@ impl File<'_> {
     }
 
     /// Comments about the table that was looked at.
-    fn head(&mut self, shown: &str) {
+    fn head(&mut self, shown: &str, proposal: &Proposal) {
         let survey = self.survey;
         let rows = match survey.all_rows {
             Some(rows) => format!("{rows} rows"),
@@ -107,7 +123,29 @@ impl File<'_> {
                 "# The column {column} is no time here: make whole numbers of it in SQL if it is one."
             ));
         }
+        for left in left_out(survey, proposal) {
+            self.left_out(&left);
+        }
         self.line("");
+    }
+
+    /// A comment with the names of columns, on lines that are not too long.
+    fn left_out(&mut self, left: &LeftOut) {
+        let mut line = format!("# Left out, because {}:", left.why);
+        let last = left.columns.len().min(MOST_NAMES) - 1;
+        for (at, name) in left.columns.iter().take(MOST_NAMES).enumerate() {
+            let comma = if at < last { "," } else { "" };
+            let name = format!(" {}{comma}", escaped(name));
+            if line.chars().count() + name.chars().count() > WIDTH {
+                self.line(&line);
+                line = String::from("#  ");
+            }
+            line += &name;
+        }
+        if left.columns.len() > MOST_NAMES {
+            line += &format!(" and {} more", left.columns.len() - MOST_NAMES);
+        }
+        self.line(&line);
     }
 
     fn job_and_table(&mut self, places: &Places, proposal: &Proposal) {
@@ -175,14 +213,17 @@ impl File<'_> {
         self.key("null", &list(&all), comment);
     }
 
-    fn pairs(&mut self, source: &str, target: &str, amount: &Amount, is_closed: bool) {
+    fn select_pairs(&mut self, source: &str, target: &str, amount: &Amount, others: &[String]) {
         self.line("[transitions]");
         let mut columns = vec![self.selected(source), self.selected(target)];
-        match amount {
-            Amount::Count(column) | Amount::Weight(column) => columns.push(sql(column)),
-            Amount::One => {}
+        if let Amount::Count(column) | Amount::Weight(column) = amount {
+            columns.push(sql(column));
         }
+        columns.extend(others.iter().map(|column| sql(column)));
         self.select(columns);
+    }
+
+    fn pairs(&mut self, source: &str, target: &str, amount: &Amount, others: &[String]) {
         let (source, target) = (self.name_of(source), self.name_of(target));
         self.key("source", &source, "a row is a transition from here");
         self.key("target", &target, "to here");
@@ -191,11 +232,10 @@ impl File<'_> {
             Amount::Weight(column) => self.key("weight", &toml(column), "the weight of the pair"),
             Amount::One => {}
         }
-        if is_closed {
-            let comment = "keep the states that can all reach each other";
-            self.key("connected", "true", comment);
+        for column in others {
+            let comment = "if this is the number of transitions; a row counts once without it";
+            self.key("# count", &toml(column), comment);
         }
-        self.partitions();
     }
 
     fn transitions(&mut self, order: &Order, state: &State) {
@@ -379,6 +419,9 @@ impl File<'_> {
             "bounds"
         };
         let comment = match boxes.outside {
+            0 if boxes.is_periodic && is_radians(boxes.bounds) => {
+                format!("boxes of {} degrees", 360.0 / boxes.boxes as f64)
+            }
             0 => {
                 let [low, high] = boxes.bounds;
                 format!("boxes of {}", (high - low) / boxes.boxes as f64)
@@ -462,6 +505,9 @@ impl File<'_> {
             let comment = "each coordinate is divided by its deviation";
             self.key("scale", "\"standard\"", comment);
         }
+        if let Coordinates::Columns(columns) = coordinates {
+            self.angles(columns);
+        }
         self.partitions();
         let is_large = self.survey.all_rows.is_none_or(|rows| rows > MOST_POINTS);
         let sketch = "more of them keep distances better";
@@ -473,6 +519,25 @@ impl File<'_> {
             if is_large {
                 self.key("landmarks", "1000", "points that stand for the others");
             }
+        }
+    }
+
+    /// Comments about coordinates that are angles.
+    fn angles(&mut self, columns: &[String]) {
+        for name in columns {
+            let column = self.survey.column(name);
+            let Some(period) = column.and_then(period) else {
+                continue;
+            };
+            let angle = if is_radians(period) {
+                sql(name)
+            } else {
+                format!("radians({})", sql(name))
+            };
+            self.line(&format!(
+                "# {} is an angle: select cos({angle}) and sin({angle}) as coordinates in its place.",
+                escaped(name)
+            ));
         }
     }
 
@@ -508,101 +573,5 @@ impl File<'_> {
             return sql(column);
         }
         format!("{} AS {}", sql(column), sql(&name))
-    }
-}
-
-/// A text as a value or key of TOML.
-fn toml(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            c if is_hidden(c) => {
-                let _ = write!(quoted, "\\u{:04x}", c as u32);
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted + "\""
-}
-
-/// A number as a value of TOML, whose integers have 64 bits.
-fn number(x: f64) -> String {
-    if x.abs() < 1e15 {
-        format!("{x}")
-    } else {
-        format!("{x:e}")
-    }
-}
-
-fn sql(name: &str) -> String {
-    let mut chars = name.chars();
-    let is_plain = chars.next().is_some_and(|c| c.is_ascii_lowercase())
-        && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    // Two words of SQL have no underscore: a name of one word may be a keyword.
-    if is_plain && (name.contains('_') || name.len() <= 1) {
-        return name.into();
-    }
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A time in units of an integer column or in microseconds, as a value of TOML. None if it is no
-/// duration of one unit.
-fn length(time: f64, is_clock: bool) -> Option<String> {
-    if is_clock {
-        duration(time).map(|text| toml(&text))
-    } else {
-        Some(time.to_string())
-    }
-}
-
-/// A time in units of an integer column or in microseconds, as text.
-fn shown(time: f64, is_clock: bool) -> String {
-    if is_clock {
-        duration(time).unwrap_or_else(|| format!("{time} µs"))
-    } else {
-        time.to_string()
-    }
-}
-
-/// Microseconds as a duration of one unit, if that is exact.
-fn duration(microseconds: f64) -> Option<String> {
-    let units = [
-        (86_400_000_000.0, "d"),
-        (3_600_000_000.0, "h"),
-        (60_000_000.0, "min"),
-        (1_000_000.0, "s"),
-        (1_000.0, "ms"),
-    ];
-    let is_exact = |(unit, _): &(f64, &str)| microseconds >= *unit && microseconds % unit == 0.0;
-    let (unit, name) = units.into_iter().find(is_exact)?;
-    Some(format!("{}{name}", microseconds / unit))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_quoted() {
-        assert_eq!(
-            toml("a \"b\"\\\n\u{7f}\u{202e}"),
-            r#""a \"b\"\\\n\u007f\u202e""#
-        );
-        assert_eq!(sql("traj_id"), "traj_id");
-        assert_eq!(sql("order"), "\"order\"");
-        assert_eq!(sql("Id \"x\""), "\"Id \"\"x\"\"\"");
-    }
-
-    #[test]
-    fn durations_have_one_unit() {
-        let of = |seconds: f64| duration(seconds * 1e6);
-        assert_eq!(of(36_000.0).as_deref(), Some("10h"));
-        assert_eq!(of(86_400.0).as_deref(), Some("1d"));
-        assert_eq!(of(90.0).as_deref(), Some("90s"));
-        assert_eq!(of(0.25).as_deref(), Some("250ms"));
-        assert_eq!(of(1e-6), None);
     }
 }

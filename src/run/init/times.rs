@@ -4,7 +4,7 @@ use crate::read::rows::keys::NONE;
 use crate::run::init::names::{Role, fit};
 use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
 use crate::run::near_misses::LagFit;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Gaps differ by orders of magnitude if the largest is above this many times the median.
@@ -17,6 +17,9 @@ const CLOCK_UNITS: [f64; 13] = [
 
 /// Microseconds of the units of a tolerance, the longest first.
 const TOLERANCE_UNITS: [f64; 5] = [86_400e6, 3_600e6, 60e6, 1e6, 1e3];
+
+/// The least number of steps that show that a column is a function of the time.
+const MONOTONE_STEPS: usize = 8;
 
 /// The time from a row to the next one of its trajectory.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +72,36 @@ pub(crate) fn repeats(time: &SurveyColumn, trajectory: Option<&SurveyColumn>) ->
     let rows = rows.filter(|(_, id)| **id != NONE);
     rows.filter(|(at, id)| !seen.insert((trajectory.map(|t| t.ids[*at]), **id)))
         .count()
+}
+
+/// Whether the numbers of a column only grow or only fall with the time, in the same way in all
+/// trajectories. `is_strict`: no two rows that follow each other have the same number.
+pub(crate) fn is_monotone(
+    column: &SurveyColumn,
+    time: &SurveyColumn,
+    trajectory: Option<&SurveyColumn>,
+    is_strict: bool,
+) -> bool {
+    let mut rows: BTreeMap<u32, Vec<[f64; 2]>> = BTreeMap::new();
+    for (at, (t, x)) in time.numbers.iter().zip(&column.numbers).enumerate() {
+        if t.is_finite() && x.is_finite() {
+            let of = trajectory.map_or(0, |t| t.ids[at]);
+            rows.entry(of).or_default().push([*t, *x]);
+        }
+    }
+    let (mut rises, mut falls, mut equal) = (0, 0, 0);
+    for rows in rows.values_mut() {
+        rows.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        for pair in rows.windows(2).filter(|pair| pair[0][0] < pair[1][0]) {
+            match pair[0][1].total_cmp(&pair[1][1]) {
+                Ordering::Less => rises += 1,
+                Ordering::Greater => falls += 1,
+                Ordering::Equal => equal += 1,
+            }
+        }
+    }
+    let is_one_way = rises == 0 || falls == 0;
+    is_one_way && rises + falls >= MONOTONE_STEPS && (!is_strict || equal == 0)
 }
 
 /// How the times of each trajectory differ. None if every trajectory has one time.
@@ -234,6 +267,26 @@ mod tests {
         let steps = super::steps(&column("t", ValueKind::Integer, &irregular), None);
         let steps = steps.expect("steps");
         assert_eq!((steps.jitter, steps.gaps), (None, None));
+    }
+
+    #[test]
+    fn functions_of_time_go_one_way_in_all_trajectories() {
+        let rows = |of: fn(i32) -> f64| -> Vec<f64> { (0..12).map(of).collect() };
+        let of = |name: &str, rows: &[f64]| column(name, ValueKind::Float, rows);
+        // Two trajectories of six rows, so ten steps, of which the last comes first.
+        let time = of("t", &rows(|k| f64::from(5 - k % 6)));
+        let who = of("who", &rows(|k| f64::from(k / 6)));
+        let is = |rows: &[f64], strict| is_monotone(&of("x", rows), &time, Some(&who), strict);
+        assert!(is(&rows(|k| f64::from(-2 * (k % 6))), true));
+        // The steps of a count are level sometimes.
+        let level = rows(|k| f64::from(-(k % 6).min(4)));
+        assert!(is(&level, false) && !is(&level, true));
+        // It falls in one trajectory, and rises in the other.
+        assert!(!is(&rows(|k| f64::from((k - 6).abs())), false));
+        // Seven steps show nothing.
+        let few = |rows: Vec<f64>| of("x", &rows[..8]);
+        let t = few(rows(f64::from));
+        assert!(!is_monotone(&t, &t, None, true));
     }
 
     #[test]
