@@ -4,8 +4,9 @@
 #![allow(missing_docs)]
 
 use crate::cluster::address::Address;
+use crate::read::formats::format::Format;
 use crate::run::compare::Pair;
-use crate::run::init::proposal::RowKind;
+use crate::run::init::given::{GivenRoles, RowKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 use std::num::NonZeroUsize;
@@ -44,6 +45,8 @@ Examples:
 const INIT_EXAMPLES: &str = "\
 Examples:
   gyre init tracks.parquet -o ocean.toml
+  gyre init tracks.parquet -o ocean.toml --run
+  gyre init orders.csv --trajectory customer --time placed --state status
   gyre init s3://lake/clicks/ --kind sequences > clicks.toml";
 
 const COMPARE_EXAMPLES: &str = "\
@@ -326,9 +329,137 @@ pub struct Init {
     #[arg(short = 'o', long = "to", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub to: Option<PathBuf>,
 
+    /// Run the pipeline, too. With the feature `report`, the result is drawn.
+    #[arg(long, requires = "to")]
+    pub run: bool,
+
     /// What a row is; by default the columns determine it.
     #[arg(long, value_enum, value_name = "KIND")]
     pub kind: Option<RowKind>,
+
+    #[command(flatten)]
+    pub roles: Roles,
+
+    #[command(flatten)]
+    pub form: TableForm,
+}
+
+/// Columns in place of those that gyre init finds.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Columns")]
+pub struct Roles {
+    /// The column that orders the rows of a trajectory.
+    #[arg(long, value_name = "COLUMN")]
+    pub time: Option<String>,
+
+    /// The column whose values are trajectories.
+    #[arg(long, value_name = "COLUMN")]
+    pub trajectory: Option<String>,
+
+    /// The columns of the state; of filters, those of the known state.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    pub state: Vec<String>,
+
+    /// The columns of coordinates: of boxes if rows have a time, else of points.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    pub coordinates: Vec<String>,
+
+    /// The column of what a row shows of a hidden state.
+    #[arg(long, value_name = "COLUMN")]
+    pub symbol: Option<String>,
+
+    /// The columns of what a row measures of a known state.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    pub observation: Vec<String>,
+
+    /// The column of the source of a pair.
+    #[arg(long, value_name = "COLUMN")]
+    pub source: Option<String>,
+
+    /// The column of the target of a pair.
+    #[arg(long, value_name = "COLUMN")]
+    pub target: Option<String>,
+
+    /// The column of the number of transitions of a pair, or of its weight.
+    #[arg(long, value_name = "COLUMN")]
+    pub count: Option<String>,
+
+    /// The column that identifies a point.
+    #[arg(long, value_name = "COLUMN")]
+    pub id: Option<String>,
+
+    /// The lag, such as 1h, 10 or "1 step".
+    #[arg(long, value_name = "LAG")]
+    pub lag: Option<String>,
+}
+
+/// How the files of a table are written, in place of what gyre init finds.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Files")]
+pub struct TableForm {
+    /// The character between the values of a CSV row: one character, or tab.
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    pub delimiter: Option<char>,
+
+    /// The format of the files: parquet, csv, json or arrow.
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    pub format: Option<Format>,
+
+    /// Whether the first row of a CSV file names the columns.
+    #[arg(long, value_name = "BOOL")]
+    pub header: Option<bool>,
+}
+
+impl Init {
+    /// The options that overrule what the columns say.
+    pub(crate) fn given(&self) -> GivenRoles {
+        let Roles {
+            time,
+            trajectory,
+            state,
+            coordinates,
+            symbol,
+            observation,
+            source,
+            target,
+            count,
+            id,
+            lag,
+        } = &self.roles;
+        GivenRoles {
+            kind: self.kind,
+            time: time.clone(),
+            trajectory: trajectory.clone(),
+            state: state.clone(),
+            coordinates: coordinates.clone(),
+            symbol: symbol.clone(),
+            observation: observation.clone(),
+            source: source.clone(),
+            target: target.clone(),
+            count: count.clone(),
+            id: id.clone(),
+            lag: lag.clone(),
+            delimiter: self.form.delimiter,
+            format: self.form.format,
+            header: self.form.header,
+        }
+    }
+}
+
+/// A character between values.
+fn delimiter(text: &str) -> Result<char, String> {
+    let mut characters = text.chars();
+    match (text, characters.next(), characters.next()) {
+        ("tab" | "\\t", ..) => Ok('\t'),
+        (_, Some(character), None) if character.is_ascii() => Ok(character),
+        _ => Err("must be one ASCII character, or tab".into()),
+    }
+}
+
+/// A format of files.
+fn format(text: &str) -> Result<Format, String> {
+    let found = Format::ALL.into_iter().find(|format| format.name() == text);
+    found.ok_or_else(|| "must be parquet, csv, json or arrow".into())
 }
 
 /// The tables that a run writes, instead of those of the pipeline file.

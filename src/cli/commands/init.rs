@@ -1,19 +1,26 @@
 //! `gyre init`: a first pipeline file for a table.
 
-use crate::cli::args::Init;
-use crate::cli::commands::unwritten;
-use crate::cli::terminal::{Done, Terminal, start};
+use crate::cli::args::{Cli, Command, Init};
+use crate::cli::commands::{run, unwritten};
+use crate::cli::terminal::{Done, Terminal, built, leave, start};
 use crate::error::{Error, Kind, Result};
+use crate::plan::pipeline::Pipeline;
+use crate::read::lake;
 use crate::run::init::pipeline;
 use crate::run::init::text::Places;
+use clap::Parser;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use tokio::runtime::Builder;
 
-/// Looks at a table, and prints or writes a pipeline file.
+/// Looks at a table, and prints or writes a pipeline file, which it may run.
 ///
 /// # Errors
-/// If the table cannot be read, its columns have no roles, or the file exists already.
-pub(super) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
+/// If the table cannot be read, its columns have no roles, or the file exists already. Else that of
+/// the run.
+pub(super) fn init(args: &Init, terminal: &Arc<dyn Terminal>) -> Result<Done> {
     let exists = |to: &Path| {
         let to = to.display();
         let what = format!("{to} exists already; choose another name with -o");
@@ -23,9 +30,16 @@ pub(super) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
         return exists(to);
     }
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let runtime = start(threads, None, &std::env::temp_dir())?;
+    let runtime = if args.run {
+        // The run starts the threads that compute, which a process does once.
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(threads);
+        built(builder.thread_stack_size(lake::STACK_BYTES))?
+    } else {
+        start(threads, None, &std::env::temp_dir())?
+    };
     let places = places(&args.data, args.to.as_deref())?;
-    let text = runtime.block_on(pipeline(&args.data, &places, args.kind))?;
+    let text = runtime.block_on(pipeline(&args.data, &places, args.given()))?;
     let Some(to) = &args.to else {
         return terminal.print(text.trim_end()).map(|()| Done::Well);
     };
@@ -43,10 +57,36 @@ pub(super) fn init(args: &Init, terminal: &dyn Terminal) -> Result<Done> {
         }
         Err(e) => return Err(unwritten(to, e)),
     }
-    let to = to.display();
-    let next = format!("gyre check {to}, gyre run {to}");
-    terminal.say(&format!("written: {to}; next: {next}"));
+    let shown = to.display();
+    if args.run {
+        terminal.say(&format!("written: {shown}"));
+        leave(runtime);
+        return run_file(to, terminal);
+    }
+    let next = format!("gyre check {shown}, gyre run {shown}");
+    terminal.say(&format!("written: {shown}; next: {next}"));
     Ok(Done::Well)
+}
+
+/// Runs a pipeline file, draws its result, and says where the drawing is.
+fn run_file(file: &Path, terminal: &Arc<dyn Terminal>) -> Result<Done> {
+    let mut words = vec![OsStr::new("gyre"), OsStr::new("run")];
+    if cfg!(feature = "report") {
+        words.push(OsStr::new("--report"));
+    }
+    words.extend([OsStr::new("--"), file.as_os_str()]);
+    let parsed = Cli::try_parse_from(words)
+        .map_err(|e| Error::bug(format!("the command of the run is wrong: {e}")))?;
+    let Command::Run(args) = parsed.command else {
+        return Err(Error::bug("the command of the run is another one"));
+    };
+    let done = run::run(args, terminal)?;
+    let output = Pipeline::from_file_with(file, &[])?.job.output;
+    let report = Path::new(&output).join("current").join("report.html");
+    if report.exists() {
+        terminal.say(&format!("report: {}", report.display()));
+    }
+    Ok(done)
 }
 
 /// How a pipeline file at `to` names the table at `data`: relative to the folder of the file.

@@ -51,7 +51,7 @@ pub fn execute(command: Command, terminal: &Arc<dyn Terminal>) -> Result<Done> {
         Command::Completions { shell } => reference::completions(shell, terminal.as_ref()),
         Command::Man(args) => reference::man(&args, terminal.as_ref()),
         Command::Compare(args) => compare::compare(&args, terminal.as_ref()),
-        Command::Init(args) => init::init(&args, terminal.as_ref()),
+        Command::Init(args) => init::init(&args, terminal),
         Command::Restore(args) => restore::restore(&args, terminal.as_ref()),
         #[cfg(feature = "report")]
         Command::Inspect(args) => inspect::inspect(&args, terminal.as_ref()),

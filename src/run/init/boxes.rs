@@ -25,6 +25,9 @@ const ROWS_PER_BOX: f64 = 50.0;
 /// The columns of at most two coordinates. Angles come first: one of them alone is half of a place.
 pub(crate) fn box_columns<'a>(survey: &'a Survey, order: &Order) -> Vec<&'a SurveyColumn> {
     let mut columns = coordinates(survey, Some(order));
+    if !survey.given.coordinates.is_empty() {
+        return columns;
+    }
     if degrees(survey).is_none() {
         // The sort is stable: other columns keep their order.
         columns.sort_by_key(|column| period(column).is_none());

@@ -62,6 +62,7 @@ fn reason(survey: &Survey, proposal: &Proposal, column: &SurveyColumn) -> &'stat
         } if is_number => "two coordinates make the boxes",
         Proposal::Transitions { .. } => "another column is the state",
         Proposal::Sequences { .. } => "another column is the symbol",
+        Proposal::Filters { .. } => "other columns are the state and the measurement",
         Proposal::Points { .. } if !is_number => "coordinates are numbers",
         Proposal::Points { .. } if 5 * column.nulls() > survey.rows => "many rows have no value",
         Proposal::Points { .. } => "other columns are the coordinates",
@@ -88,7 +89,7 @@ mod tests {
             of("b", ValueKind::Float, |k| f64::from(k * 5 % 7)),
             of("c", ValueKind::Float, |k| f64::from(k * 4 % 9)),
         ]);
-        let proposal = propose(&table, None).expect("a proposal");
+        let proposal = propose(&table).expect("a proposal");
         let found = left_out(&table, &proposal);
         let found = found
             .iter()

@@ -11,6 +11,7 @@ pub(crate) fn toml(text: &str) -> String {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
             '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
             c if is_hidden(c) => {
                 let _ = write!(quoted, "\\u{:04x}", c as u32);
             }

@@ -23,11 +23,17 @@ pub(crate) enum Role {
     Latitude,
     /// Another coordinate.
     Coordinate,
+    /// What a row shows of a hidden state.
+    Symbol,
+    /// A number of a measurement.
+    Observation,
+    /// A number of a state that is known beside a measurement.
+    KnownState,
     /// A coordinate that comes back to its beginning.
     Angle,
 }
 
-const NAMES: [(Role, &str); 11] = [
+const NAMES: [(Role, &str); 14] = [
     (
         Role::Time,
         "time timestamp datetime date t ts epoch unixtime stamp created occurred zeit datum step frame position pos seq order tick n",
@@ -53,6 +59,15 @@ const NAMES: [(Role, &str); 11] = [
         "count counts n number trips passengers persons people riders flights vehicles migrants visits transitions frequency freq",
     ),
     (Role::Weight, "weight weights w strength volume amount flow"),
+    (
+        Role::Symbol,
+        "symbol observation emission token letter base residue phoneme note chord codon",
+    ),
+    (
+        Role::Observation,
+        "observation obs observed measurement measured meas noisy",
+    ),
+    (Role::KnownState, "true truth actual exact state"),
     (Role::Longitude, "longitude lon lng long"),
     (Role::Latitude, "latitude lat"),
     (Role::Coordinate, "x y z"),

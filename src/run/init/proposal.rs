@@ -1,27 +1,15 @@
 //! Columns → what the rows of a pipeline are.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::run::init::boxes::{Boxes, boxes};
+use crate::run::init::given::RowKind;
 use crate::run::init::names::{Role, fit};
 use crate::run::init::roles::{
-    KEYS, NUMBERS, Order, amounts, by_name, coordinates, degrees, ends, missing, order, state, time,
+    KEYS, NUMBERS, Order, amounts, by_name, coordinates, degrees, ends, missing, numbers_by_name,
+    order, state, time,
 };
 use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
 use std::collections::HashSet;
-
-/// What a row of a table is.
-// The comments are help texts of the option `--kind`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum RowKind {
-    /// A row of a trajectory: at a time, with a state or coordinates
-    Transitions,
-    /// A source and a target
-    Pairs,
-    /// A point with coordinates
-    Points,
-    /// A row of a trajectory that shows a symbol
-    Sequences,
-}
 
 /// How many transitions a pair stands for.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +25,8 @@ pub(crate) enum Amount {
 /// The state of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
-    /// A column.
-    Column(String),
+    /// One column, or several.
+    Columns(Vec<String>),
     /// Boxes of coordinates.
     Boxes(Vec<Boxes>),
 }
@@ -81,6 +69,14 @@ pub(crate) enum Proposal {
         /// The column of the symbol.
         symbol: String,
     },
+    /// Rows of trajectories with a measurement of a known state.
+    Filters {
+        order: Order,
+        /// The columns of the state.
+        state: Vec<String>,
+        /// The columns of the measurement.
+        observation: Vec<String>,
+    },
     Points {
         /// The column that identifies a row.
         id: Option<String>,
@@ -92,7 +88,9 @@ impl Proposal {
     /// The order of the rows, if they belong to trajectories.
     pub(crate) fn order(&self) -> Option<&Order> {
         match self {
-            Proposal::Transitions { order, .. } | Proposal::Sequences { order, .. } => Some(order),
+            Proposal::Transitions { order, .. }
+            | Proposal::Sequences { order, .. }
+            | Proposal::Filters { order, .. } => Some(order),
             Proposal::Pairs { .. } | Proposal::Points { .. } => None,
         }
     }
@@ -114,10 +112,13 @@ impl Proposal {
                 }
             }
             Proposal::Transitions { state, .. } => match state {
-                State::Column(column) => columns.push(column),
+                State::Columns(names) => columns.extend(names),
                 State::Boxes(boxes) => columns.extend(boxes.iter().map(|b| &b.column)),
             },
             Proposal::Sequences { symbol, .. } => columns.push(symbol),
+            Proposal::Filters {
+                state, observation, ..
+            } => columns.extend(state.iter().chain(observation)),
             Proposal::Points { id, coordinates } => {
                 columns.extend(id);
                 match coordinates {
@@ -136,37 +137,36 @@ impl Proposal {
 /// Gives the columns of a table their roles.
 ///
 /// # Errors
-/// If a column that the rows need is missing.
-pub(crate) fn propose(survey: &Survey, kind: Option<RowKind>) -> Result<Proposal> {
-    let kind = kind.unwrap_or_else(|| natural(survey));
+/// If a column that the rows need is missing, or an option has no meaning for the rows.
+pub(crate) fn propose(survey: &Survey) -> Result<Proposal> {
+    let kind = survey.given.row_kind().unwrap_or_else(|| natural(survey));
+    survey.given.check_kind(kind)?;
+    check_numbers(survey)?;
     match kind {
         RowKind::Pairs => pairs(survey),
         RowKind::Points => points(survey),
-        RowKind::Sequences => {
-            let order = order(survey)?;
-            let what = "a column of symbols: texts or whole numbers that repeat";
-            let symbol = state(survey, &order).ok_or_else(|| missing(survey, what))?;
-            let symbol = symbol.name.clone();
-            Ok(Proposal::Sequences { order, symbol })
-        }
-        RowKind::Transitions => {
-            let order = order(survey)?;
-            let boxes = || Some(State::Boxes(boxes(survey, &order)));
-            let has_boxes =
-                |state: &State| !matches!(state, State::Boxes(boxes) if boxes.is_empty());
-            let column = state(survey, &order);
-            // A column that is called a state comes before coordinates, and these before others.
-            let named = column.filter(|column| fit(&column.name, Role::State) > 0);
-            let of = |column: &SurveyColumn| State::Column(column.name.clone());
-            let state = named
-                .map(of)
-                .or_else(|| boxes().filter(has_boxes))
-                .or_else(|| column.map(of));
-            let what = "a state: a column of texts or whole numbers that repeat, or coordinates";
-            let state = state.ok_or_else(|| missing(survey, what))?;
-            Ok(Proposal::Transitions { order, state })
+        RowKind::Sequences => sequences(survey),
+        RowKind::Filters => filters(survey),
+        RowKind::Transitions => transitions(survey),
+    }
+}
+
+/// Checks that the columns of options that need numbers have some.
+fn check_numbers(survey: &Survey) -> Result<()> {
+    let given = &survey.given;
+    let named = given.coordinates.iter().map(|name| ("--coordinates", name));
+    let named = named.chain(given.observation.iter().map(|name| ("--observation", name)));
+    let named = named.chain(given.count.iter().map(|name| ("--count", name)));
+    for (option, name) in named {
+        let column = survey.column(name);
+        if let Some(column) = column.filter(|column| !NUMBERS.contains(&column.kind)) {
+            return Err(Error::spec(format!(
+                "{option} takes columns of numbers, and `{name}` is {}",
+                column.data_type
+            )));
         }
     }
+    Ok(())
 }
 
 /// What the rows are by their columns.
@@ -175,12 +175,100 @@ fn natural(survey: &Survey) -> RowKind {
         return RowKind::Pairs;
     }
     if time(survey).is_some() {
-        return RowKind::Transitions;
+        let [known, observed] = known_and_observed(survey);
+        if !known.is_empty() && !observed.is_empty() {
+            return RowKind::Filters;
+        }
+        let is_plain = survey.given.coordinates.is_empty();
+        return match symbol(survey) {
+            Some(_) if is_plain => RowKind::Sequences,
+            _ => RowKind::Transitions,
+        };
     }
     if coordinates(survey, None).len() >= 2 {
         return RowKind::Points;
     }
     RowKind::Transitions
+}
+
+/// The column that is called a symbol.
+fn symbol(survey: &Survey) -> Option<&SurveyColumn> {
+    let column = by_name(survey, Role::Symbol, &KEYS)?;
+    let repeats = column.distinct() >= 2 && 2 * column.distinct() <= survey.rows;
+    repeats.then_some(column)
+}
+
+fn sequences(survey: &Survey) -> Result<Proposal> {
+    let order = order(survey)?;
+    let given = survey.given.symbol.clone();
+    let named = || symbol(survey).or_else(|| state(survey, &order));
+    let what = "a column of symbols: texts or whole numbers that repeat";
+    let symbol = given.or_else(|| named().map(|column| column.name.clone()));
+    let symbol = symbol.ok_or_else(|| missing(survey, what))?;
+    Ok(Proposal::Sequences { order, symbol })
+}
+
+fn transitions(survey: &Survey) -> Result<Proposal> {
+    let order = order(survey)?;
+    let given = &survey.given;
+    if !given.state.is_empty() {
+        let state = State::Columns(given.state.clone());
+        return Ok(Proposal::Transitions { order, state });
+    }
+    let boxes = || Some(State::Boxes(boxes(survey, &order)));
+    let has_boxes = |state: &State| !matches!(state, State::Boxes(boxes) if boxes.is_empty());
+    let column = state(survey, &order).filter(|_| given.coordinates.is_empty());
+    // A column that is called a state comes before coordinates, and these before others.
+    let named = column.filter(|column| fit(&column.name, Role::State) > 0);
+    let of = |column: &SurveyColumn| State::Columns(vec![column.name.clone()]);
+    let state = named
+        .map(of)
+        .or_else(|| boxes().filter(has_boxes))
+        .or_else(|| column.map(of));
+    let what = "a state: a column of texts or whole numbers that repeat, or coordinates";
+    let state = state.ok_or_else(|| missing(survey, what))?;
+    Ok(Proposal::Transitions { order, state })
+}
+
+/// The columns of a known state and those of a measurement, by their names.
+fn known_and_observed(survey: &Survey) -> [Vec<&SurveyColumn>; 2] {
+    let observed = numbers_by_name(survey, Role::Observation);
+    let mut known = numbers_by_name(survey, Role::KnownState);
+    // `observed_state` is an observation.
+    known.retain(|column| observed.iter().all(|own| own.name != column.name));
+    [known, observed]
+}
+
+fn filters(survey: &Survey) -> Result<Proposal> {
+    let order = order(survey)?;
+    let [known, observed] = known_and_observed(survey);
+    let names = |columns: &[&SurveyColumn]| -> Vec<String> {
+        columns.iter().map(|column| column.name.clone()).collect()
+    };
+    let or = |given: &[String], found: Vec<String>| match given {
+        [] => found,
+        given => given.to_vec(),
+    };
+    let observation = or(&survey.given.observation, names(&observed));
+    if observation.is_empty() {
+        let what =
+            "a measurement: numbers with a name such as `measured`; --observation names them";
+        return Err(missing(survey, what));
+    }
+    let mut state = or(&survey.given.state, names(&known));
+    if state.is_empty() {
+        state = names(&coordinates(survey, Some(&order)));
+        state.retain(|name| !observation.contains(name));
+    }
+    if state.is_empty() {
+        let what = "a known state beside the measurement: numbers; --state names them";
+        return Err(missing(survey, what));
+    }
+    Ok(Proposal::Filters {
+        order,
+        state,
+        observation,
+    })
 }
 
 fn pairs(survey: &Survey) -> Result<Proposal> {
@@ -192,16 +280,19 @@ fn pairs(survey: &Survey) -> Result<Proposal> {
     };
     let count = by_name(survey, Role::Count, &[ValueKind::Integer]).filter(is_amount);
     let weight = by_name(survey, Role::Weight, &NUMBERS).filter(is_amount);
+    let given = survey.given.count.as_ref();
+    let given = given.and_then(|name| survey.column(name));
     let mut others = amounts(survey, [&source.name, &target.name]);
     let of = |column: &SurveyColumn| match column.kind {
         ValueKind::Integer => Amount::Count(column.name.clone()),
         _ => Amount::Weight(column.name.clone()),
     };
-    let amount = match (count, weight, others.as_slice()) {
-        (Some(count), ..) => Amount::Count(count.name.clone()),
-        (None, Some(weight), _) => Amount::Weight(weight.name.clone()),
-        (None, None, [only]) => of(only),
-        (None, None, _) => Amount::One,
+    let amount = match (given, count, weight, others.as_slice()) {
+        (Some(given), ..) => of(given),
+        (None, Some(count), ..) => Amount::Count(count.name.clone()),
+        (None, None, Some(weight), _) => Amount::Weight(weight.name.clone()),
+        (None, None, None, [only]) => of(only),
+        (None, None, None, _) => Amount::One,
     };
     if amount != Amount::One {
         others.clear();
@@ -237,6 +328,7 @@ fn points(survey: &Survey) -> Result<Proposal> {
         .first()
         .filter(|_| survey.is_whole)
         .map(|column| column.name.clone());
+    let id = survey.given.id.clone().or(id);
     if let Some([longitude, latitude]) = sphere {
         let coordinates = Coordinates::Sphere {
             longitude: longitude.name.clone(),
@@ -262,7 +354,7 @@ mod tests {
 
     #[test]
     fn boxes_have_round_widths() {
-        let found = propose(&survey(walks()), None).expect("a proposal");
+        let found = propose(&survey(walks())).expect("a proposal");
         let Proposal::Transitions {
             state: State::Boxes(boxes),
             ..
@@ -275,7 +367,12 @@ mod tests {
 
     #[test]
     fn a_kind_needs_its_columns() {
-        let error = propose(&survey(walks()), Some(RowKind::Pairs)).expect_err("no source");
+        let of = |kind: RowKind| {
+            let mut table = survey(walks());
+            table.given.kind = Some(kind);
+            propose(&table)
+        };
+        let error = of(RowKind::Pairs).expect_err("no source");
         let message = error.to_string();
         assert!(
             message.starts_with("no column looks like a source and a target"),
@@ -285,7 +382,7 @@ mod tests {
             message.contains("`who` (Integer), `t` (Integer), `v` (Float)"),
             "{message}"
         );
-        assert!(propose(&survey(walks()), Some(RowKind::Points)).is_err());
+        assert!(of(RowKind::Points).is_err());
     }
 
     #[test]
@@ -299,7 +396,7 @@ mod tests {
         };
         let with = |more: Vec<SurveyColumn>| {
             let table = survey(pairs().into_iter().chain(more).collect());
-            match propose(&table, None).expect("pairs") {
+            match propose(&table).expect("pairs") {
                 Proposal::Pairs {
                     amount,
                     other_amounts,
@@ -317,5 +414,57 @@ mod tests {
         assert_eq!(both, (Amount::One, names));
         let share = column("share", ValueKind::Float, &[1.5, 0.5, 2.]);
         assert_eq!(with(vec![share]).0, Amount::Weight("share".into()));
+    }
+
+    #[test]
+    fn symbols_and_measurements_are_proposed() {
+        let rows = |of: fn(i32) -> f64| -> Vec<f64> { (0..30).map(of).collect() };
+        let wave = rows(|k| (0.7 * f64::from(k)).sin());
+        let table = |more: [SurveyColumn; 2]| {
+            let time = column("time", ValueKind::Integer, &rows(f64::from));
+            survey([time].into_iter().chain(more).collect())
+        };
+        let symbol = column(
+            "symbol",
+            ValueKind::Text,
+            &rows(|k| f64::from(k * k % 7 % 3)),
+        );
+        let x = column("x", ValueKind::Float, &wave);
+        let found = propose(&table([symbol, x])).expect("a proposal");
+        assert!(matches!(found, Proposal::Sequences { symbol, .. } if symbol == "symbol"));
+        let known = column("true_x", ValueKind::Float, &wave);
+        let measured = column("x_measured", ValueKind::Float, &wave);
+        match propose(&table([known, measured])).expect("a proposal") {
+            Proposal::Filters {
+                state, observation, ..
+            } => assert_eq!([state, observation], [["true_x"], ["x_measured"]]),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_come_before_names() {
+        let rows = |of: fn(i32) -> f64| -> Vec<f64> { (0..30).map(of).collect() };
+        let of = |name: &str, of: fn(i32) -> f64| column(name, ValueKind::Integer, &rows(of));
+        let mut table = survey(vec![
+            of("time", f64::from),
+            of("minute", |k| f64::from(2 * k)),
+            of("state", |k| f64::from(k % 2)),
+            of("mood", |k| f64::from(k * k % 7 % 3)),
+        ]);
+        table.given.time = Some("minute".into());
+        table.given.state = vec!["mood".into(), "state".into()];
+        let found = propose(&table).expect("a proposal");
+        let Proposal::Transitions { order, state } = found else {
+            panic!("{found:?}");
+        };
+        assert_eq!(order.time, "minute");
+        assert_eq!(state, State::Columns(vec!["mood".into(), "state".into()]));
+        table.given.symbol = Some("mood".into());
+        let error = propose(&table).expect_err("a state and a symbol");
+        assert!(
+            error.to_string().contains("--state has no meaning"),
+            "{error}"
+        );
     }
 }

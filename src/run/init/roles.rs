@@ -62,23 +62,29 @@ pub(crate) const NUMBERS: [ValueKind; 2] = [ValueKind::Float, ValueKind::Integer
 /// The columns of the source and the target, of one type. Of several pairs, those come first whose
 /// names differ only in the word of the role, such as `start_station` and `end_station`.
 pub(crate) fn ends(survey: &Survey) -> Option<(&SurveyColumn, &SurveyColumn)> {
-    let with_role = |role: Role| {
+    let with_role = |role: Role, given: &Option<String>| -> Vec<(usize, &SurveyColumn)> {
+        if let Some(name) = given {
+            return survey.column(name).into_iter().map(|c| (1, c)).collect();
+        }
         let keys = survey.columns.iter().filter(|c| KEYS.contains(&c.kind));
-        let scored = keys.map(move |column| (fit(&column.name, role), column));
-        scored.filter(|(score, _)| *score > 0)
+        let scored = keys.map(|column| (fit(&column.name, role), column));
+        scored.filter(|(score, _)| *score > 0).collect()
     };
+    let sources = with_role(Role::Source, &survey.given.source);
+    let targets = with_role(Role::Target, &survey.given.target);
+    let is_given = survey.given.source.is_some() && survey.given.target.is_some();
     let mut best: Option<((bool, usize), [&SurveyColumn; 2])> = None;
-    for (from, source) in with_role(Role::Source) {
-        for (to, target) in with_role(Role::Target) {
+    for (from, source) in sources {
+        for (to, target) in &targets {
             let is_pair = source.name != target.name && source.kind == target.kind;
-            if !is_pair || is_interval(source, target) {
+            if !is_given && (!is_pair || is_interval(source, target)) {
                 continue;
             }
             let rest = without_role(&source.name, Role::Source);
             let is_alike = rest == without_role(&target.name, Role::Target);
             let score = (is_alike, from + to);
             if best.is_none_or(|(before, _)| score > before) {
-                best = Some((score, [source, target]));
+                best = Some((score, [source, *target]));
             }
         }
     }
@@ -118,15 +124,29 @@ pub(crate) fn amounts<'a>(survey: &'a Survey, ends: [&str; 2]) -> Vec<&'a Survey
     survey.columns.iter().filter(is_amount).collect()
 }
 
-/// The column of the time: by name among dates, timestamps and whole numbers, else the first column
-/// of dates or timestamps.
+/// The column of the time that comes first: see [`times`].
 pub(crate) fn time(survey: &Survey) -> Option<&SurveyColumn> {
+    times(survey).first().copied()
+}
+
+/// Columns that can be the time, the best first: dates and timestamps by name, the other ones, then
+/// whole numbers that are called a time. A column with one value orders nothing.
+fn times(survey: &Survey) -> Vec<&SurveyColumn> {
+    if let Some(name) = &survey.given.time {
+        return survey.column(name).into_iter().collect();
+    }
     let kinds = [ValueKind::Time, ValueKind::Integer];
-    let clocks = || survey.columns.iter().filter(|c| c.kind == ValueKind::Time);
-    let named = by_name(survey, Role::Time, &[ValueKind::Time]);
-    named
-        .or_else(|| clocks().next())
-        .or_else(|| by_name(survey, Role::Time, &kinds))
+    let columns = survey.columns.iter().enumerate();
+    let columns = columns.filter(|(_, column)| kinds.contains(&column.kind));
+    let scored = columns.map(|(at, column)| (fit(&column.name, Role::Time), at, column));
+    let is_clock = |column: &SurveyColumn| column.kind == ValueKind::Time;
+    let can_be = scored.filter(|(score, _, column)| *score > 0 || is_clock(column));
+    let mut all: Vec<(usize, usize, &SurveyColumn)> = can_be.collect();
+    all.sort_by_key(|(score, at, column)| {
+        let is_constant = column.distinct() <= 1 && survey.rows > 1;
+        (is_constant, !is_clock(column), Reverse(*score), *at)
+    });
+    all.into_iter().map(|(.., column)| column).collect()
 }
 
 /// A column of other numbers that is called a time, if no column can be one.
@@ -137,19 +157,27 @@ pub(crate) fn float_time(survey: &Survey) -> Option<&SurveyColumn> {
     }
 }
 
-/// The order of the rows: a time, and the column that makes it differ from row to row.
+/// The order of the rows: a time, and the column that makes it differ from row to row. Of several
+/// times, the first counts with which there is one.
 pub(crate) fn order(survey: &Survey) -> Result<Order> {
-    let time = time(survey).ok_or_else(|| match float_time(survey) {
-        Some(column) => Error::input(format!(
-            "times are dates, timestamps or whole numbers, and `{}` is {}; make whole numbers of it in SQL, such as CAST(round(1000 * t) AS BIGINT), and write the pipeline by hand",
-            column.name, column.data_type
-        )),
-        None => missing(
-            survey,
-            "a time: a date, a timestamp, or whole numbers with a name such as `time`",
-        ),
-    })?;
-    let (trajectory, ties) = trajectory(survey, time)?;
+    let times = times(survey);
+    let Some(first) = times.first() else {
+        return Err(no_time(survey));
+    };
+    if ![ValueKind::Time, ValueKind::Integer].contains(&first.kind) {
+        return Err(wrong_time(first));
+    }
+    let found = times.iter().find_map(|time| {
+        let (trajectory, ties) = trajectory(survey, time).ok()?;
+        Some((*time, trajectory, ties))
+    });
+    let (time, trajectory, ties) = match found {
+        Some(found) => found,
+        None => {
+            let (trajectory, ties) = trajectory(survey, first)?;
+            (*first, trajectory, ties)
+        }
+    };
     Ok(Order {
         trajectory: trajectory.map(|column| column.name.clone()),
         time: time.name.clone(),
@@ -159,12 +187,56 @@ pub(crate) fn order(survey: &Survey) -> Result<Order> {
     })
 }
 
+fn no_time(survey: &Survey) -> Error {
+    match float_time(survey) {
+        Some(column) => wrong_time(column),
+        None => missing(
+            survey,
+            "a time: a date, a timestamp, or whole numbers with a name such as `time`",
+        ),
+    }
+}
+
+fn wrong_time(column: &SurveyColumn) -> Error {
+    Error::input(format!(
+        "times are dates, timestamps or whole numbers, and `{}` is {}; make whole numbers of it in SQL, such as CAST(round(1000 * t) AS BIGINT), and write the pipeline by hand",
+        column.name, column.data_type
+    ))
+}
+
+/// The trajectory that an option names.
+fn given_trajectory<'a>(
+    survey: &'a Survey,
+    time: &SurveyColumn,
+    name: &str,
+) -> Result<(Option<&'a SurveyColumn>, Option<Ties>)> {
+    let column = survey.column(name);
+    if repeats(time, column) == 0 {
+        return Ok((column, None));
+    }
+    match column.and_then(|column| ties(survey, time, column)) {
+        Some(ties) => Ok((column, Some(ties))),
+        None => Err(tied(time, name)),
+    }
+}
+
+/// The error of rows of a trajectory at one time that nothing orders.
+fn tied(time: &SurveyColumn, trajectory: &str) -> Error {
+    Error::input(format!(
+        "several rows have the same `{}`, also of one `{trajectory}`, and no column of whole numbers or times orders them; make such a column in SQL and write the pipeline by hand",
+        time.name
+    ))
+}
+
 /// The column of the trajectory, if the times need one, and the rows that it has at one time. A
 /// column that differs in nearly every row makes no trajectories.
 fn trajectory<'a>(
     survey: &'a Survey,
     time: &SurveyColumn,
 ) -> Result<(Option<&'a SurveyColumn>, Option<Ties>)> {
+    if let Some(name) = &survey.given.trajectory {
+        return given_trajectory(survey, time, name);
+    }
     let is_candidate = |column: &&SurveyColumn| {
         KEYS.contains(&column.kind)
             && column.name != time.name
@@ -200,10 +272,7 @@ fn trajectory<'a>(
         }
     }
     if let Some((.., column)) = named().next() {
-        return Err(Error::input(format!(
-            "several rows have the same `{}`, also of one `{}`, and no column of whole numbers or times orders them; make such a column in SQL and write the pipeline by hand",
-            time.name, column.name
-        )));
+        return Err(tied(time, &column.name));
     }
     // A state makes trajectories only where nothing else does.
     let is_no_state =
@@ -234,23 +303,44 @@ pub(crate) fn follows_time(
 }
 
 /// The column of the states: by name, else the column of texts or whole numbers with the fewest
-/// values, of those whose values repeat.
+/// values, of those whose values repeat, else one of true and false.
 pub(crate) fn state<'a>(survey: &'a Survey, order: &Order) -> Option<&'a SurveyColumn> {
     let is_taken = |name: &String| order.columns().any(|own| own == name);
+    let is_mark = |column: &SurveyColumn| column.kind == ValueKind::Boolean;
     let mut columns: Vec<(usize, usize, &SurveyColumn)> = (survey.columns.iter().enumerate())
-        .filter(|(_, column)| KEYS.contains(&column.kind) && !is_taken(&column.name))
+        .filter(|(_, column)| KEYS.contains(&column.kind) || is_mark(column))
+        .filter(|(_, column)| !is_taken(&column.name))
         .filter(|(_, column)| column.distinct() >= 2 && 2 * column.distinct() <= survey.rows)
         .filter(|(_, column)| !survey.partitions.contains(&column.name))
         .map(|(at, column)| (fit(&column.name, Role::State), at, column))
         .filter(|(score, _, column)| *score > 0 || !follows_time(survey, order, column, true))
         .collect();
-    columns.sort_by_key(|(score, at, column)| (Reverse(*score), column.distinct(), *at));
+    columns.sort_by_key(|(score, at, column)| {
+        let is_last = is_mark(column);
+        (Reverse(*score), is_last, column.distinct(), *at)
+    });
     columns.first().map(|(.., column)| *column)
+}
+
+/// The columns of numbers with a role, by their names.
+pub(crate) fn numbers_by_name(survey: &Survey, role: Role) -> Vec<&SurveyColumn> {
+    let columns = survey.columns.iter();
+    let floats = columns.filter(|column| column.kind == ValueKind::Float);
+    floats
+        .filter(|column| fit(&column.name, role) > 0)
+        .collect()
 }
 
 /// Columns of coordinates, the best first: longitude and latitude, then x, y and z, then other
 /// numbers with few nulls. A column that only follows the time of trajectories is none.
 pub(crate) fn coordinates<'a>(survey: &'a Survey, order: Option<&Order>) -> Vec<&'a SurveyColumn> {
+    let given = &survey.given.coordinates;
+    if !given.is_empty() && degrees(survey).is_none() {
+        return given
+            .iter()
+            .filter_map(|name| survey.column(name))
+            .collect();
+    }
     if let Some(pair) = degrees(survey) {
         return pair.to_vec();
     }
@@ -282,7 +372,12 @@ pub(crate) fn degrees(survey: &Survey) -> Option<[&SurveyColumn; 2]> {
         values.all(|x| (low..=high).contains(x))
     };
     let fits = is_within(longitude, -180.0, 360.0) && is_within(latitude, -90.0, 90.0);
-    fits.then_some([longitude, latitude])
+    let given = &survey.given.coordinates;
+    let is_given = given.len() == 2
+        && [longitude, latitude]
+            .iter()
+            .all(|column| given.contains(&column.name));
+    (fits && (given.is_empty() || is_given)).then_some([longitude, latitude])
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A table → the names, types and first values of its columns.
 
 use crate::error::{Error, Kind, Result};
+use crate::read::formats::column_type::ColumnType;
 use crate::read::formats::dialect::Dialect;
 use crate::read::formats::fill_values::{FillValue, FillValues, held, without};
 use crate::read::formats::format::Format;
@@ -10,7 +11,11 @@ use crate::read::lake::rounding::rounding;
 use crate::read::lake::{self, Lake, Resources};
 use crate::read::rows::keys::NONE;
 use crate::read::rows::stop::bug;
+use crate::run::init::clocks::{self, FoundTimes, TimeReading};
+use crate::run::init::dialects::{dialect, format};
 use crate::run::init::fills;
+use crate::run::init::given::GivenRoles;
+use crate::run::init::literals::sql;
 use crate::store::Stores;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{cast, concat};
@@ -20,8 +25,8 @@ use datafusion::common::Column;
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::Expr;
 use futures::StreamExt;
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 /// The largest number of sampled rows.
 const ROWS: usize = 100_000;
@@ -34,6 +39,9 @@ const ROW_BYTES: usize = 64 << 20;
 
 /// Rows that are read at once, so that few long values are in memory beyond [`ROW_BYTES`].
 const BATCH: usize = 256;
+
+/// How deep objects in objects become columns.
+const DEPTH: usize = 4;
 
 /// The largest number of columns of a survey.
 const COLUMNS: usize = 500;
@@ -54,6 +62,8 @@ pub(crate) enum ValueKind {
     Float,
     /// Dates or timestamps.
     Time,
+    /// True or false.
+    Boolean,
     Text,
     /// Anything else.
     Other,
@@ -74,6 +84,12 @@ pub(crate) struct SurveyColumn {
     pub values: Vec<String>,
     /// For every row the value as a number, microseconds for times. Empty without numbers.
     pub numbers: Vec<f64>,
+    /// The column in SQL, if it is none of the table but a part of one.
+    pub expression: Option<String>,
+    /// How the times are read, if the values are texts or numbers.
+    pub times: Option<TimeReading>,
+    /// What the values are, if they are times.
+    pub note: Option<&'static str>,
 }
 
 impl SurveyColumn {
@@ -85,6 +101,23 @@ impl SurveyColumn {
     /// The number of different values.
     pub(crate) fn distinct(&self) -> usize {
         self.values.len()
+    }
+
+    /// The column as SQL names or makes it.
+    pub(crate) fn sql(&self) -> String {
+        let column = self.expression.clone().unwrap_or_else(|| sql(&self.name));
+        match &self.times {
+            Some(TimeReading::Function(function)) => function.replace("{}", &column),
+            Some(TimeReading::Type(_)) | None => column,
+        }
+    }
+
+    /// The type that the pipeline gives the column, if it needs one.
+    pub(crate) fn column_type(&self) -> Option<&ColumnType> {
+        match &self.times {
+            Some(TimeReading::Type(of)) => Some(of),
+            Some(TimeReading::Function(_)) | None => None,
+        }
     }
 
     /// The finite values in ascending order.
@@ -103,6 +136,10 @@ pub(crate) struct Survey {
     pub name: String,
     /// The format, if the path does not say it.
     pub format: Option<&'static str>,
+    /// How the files are written, as far as their name does not say it.
+    pub dialect: Dialect,
+    /// What a person says of the table.
+    pub given: GivenRoles,
     pub columns: Vec<SurveyColumn>,
     /// The number of sampled rows.
     pub rows: usize,
@@ -114,7 +151,7 @@ pub(crate) struct Survey {
     pub partitions: Vec<String>,
     /// Columns that a pipeline file cannot name.
     pub unnamed: Vec<String>,
-    /// Values that mean null, by column. The columns have null there.
+    /// ColumnPart that mean null, by column. The columns have null there.
     pub fills: BTreeMap<String, Vec<FillValue>>,
     /// The column with the file of each row, if there are several files.
     pub filename: Option<SurveyColumn>,
@@ -131,10 +168,16 @@ impl Survey {
 /// Reads the columns and the first rows of the table at `data`.
 ///
 /// # Errors
-/// If the table cannot be read or has no rows.
-pub(crate) async fn survey(data: &str) -> Result<Survey> {
-    let (format, needs_format) = format(data);
-    let mut opened = Opened::of(data, format, BTreeMap::new()).await?;
+/// If the table cannot be read, has no rows, or does not have the columns of `given`.
+pub(crate) async fn survey(data: &str, given: GivenRoles) -> Result<Survey> {
+    let (format, needs_format) = format(data, &given);
+    let dialect = dialect(data, format, &given).await;
+    let source = SurveySource {
+        data,
+        format,
+        dialect: &dialect,
+    };
+    let mut opened = Opened::of(&source, BTreeMap::new()).await?;
     if opened
         .columns
         .first()
@@ -144,12 +187,13 @@ pub(crate) async fn survey(data: &str) -> Result<Survey> {
             "the table at {data} has no rows; a pipeline is proposed from rows"
         )));
     }
-    let (_, found) = described(opened.columns.clone())?;
+    let partitions = opened.partitions();
+    let (_, found) = described(opened.columns.clone(), &partitions)?;
     let fills = fill_values(&found, format.is_text());
     let is_text = |value: &FillValue| matches!(value, FillValue::Text(_));
     if fills.values().flatten().any(is_text) {
         // The reader infers other types without these texts.
-        opened = Opened::of(data, format, fills.clone()).await?;
+        opened = Opened::of(&source, fills.clone()).await?;
     } else {
         opened.make_null(&fills)?;
     }
@@ -165,12 +209,12 @@ pub(crate) async fn survey(data: &str) -> Result<Survey> {
     let has_name = table.schema.column_with_name(FILENAME).is_some();
     let last = last.filter(|_| table.files.len() > 1 && !has_name);
     let filename = last.map(|(_, files)| column(FILENAME.into(), &files));
-    let (unnamed, columns) = described(columns)?;
-    let mut partitions = table.partition_columns.clone();
-    partitions.retain(|name| name != FILE);
-    Ok(Survey {
+    let (unnamed, columns) = described(columns, &partitions)?;
+    let survey = Survey {
         name: table_name(data),
         format: needs_format.then_some(format.name()),
+        dialect,
+        given,
         columns,
         rows,
         is_whole,
@@ -179,7 +223,18 @@ pub(crate) async fn survey(data: &str) -> Result<Survey> {
         unnamed,
         fills,
         filename: filename.transpose()?,
-    })
+    };
+    let names = survey.columns.iter().chain(&survey.filename);
+    let names: Vec<&str> = names.map(|column| column.name.as_str()).collect();
+    survey.given.check_columns(&names)?;
+    Ok(survey)
+}
+
+/// The place of a table, and how its files are written.
+struct SurveySource<'a> {
+    data: &'a str,
+    format: Format,
+    dialect: &'a Dialect,
 }
 
 /// A table and its first rows by column; the last column is the file of each row.
@@ -192,20 +247,16 @@ struct Opened {
 
 impl Opened {
     /// The table at `data`, with null for some values.
-    async fn of(
-        data: &str,
-        format: Format,
-        fills: BTreeMap<String, Vec<FillValue>>,
-    ) -> Result<Opened> {
-        let paths = [data.to_string()];
+    async fn of(of: &SurveySource<'_>, fills: BTreeMap<String, Vec<FillValue>>) -> Result<Opened> {
+        let paths = [of.data.to_string()];
         let source = [TableSource {
-            format,
+            format: of.format,
             dialect: Dialect {
                 null: FillValues {
                     by_column: fills,
                     ..FillValues::default()
                 },
-                ..Dialect::default()
+                ..of.dialect.clone()
             },
             filename: Some(FILE),
             ..TableSource::of_parquet("data", &paths)
@@ -223,6 +274,12 @@ impl Opened {
         })
     }
 
+    /// The columns that are names of folders.
+    fn partitions(&self) -> Vec<String> {
+        let columns = self.lake.tables[0].partition_columns.iter();
+        columns.filter(|name| *name != FILE).cloned().collect()
+    }
+
     /// Makes values null by column, as the scan of the table does.
     fn make_null(&mut self, fills: &BTreeMap<String, Vec<FillValue>>) -> Result<()> {
         for (name, values) in &mut self.columns {
@@ -235,9 +292,10 @@ impl Opened {
 }
 
 /// The values that mean null, by column. `has_texts`: the files are texts, and their types are
-/// inferred.
+/// inferred. The key names columns of the table alone.
 fn fill_values(columns: &[SurveyColumn], has_texts: bool) -> BTreeMap<String, Vec<FillValue>> {
-    let found = columns.iter().map(|column| {
+    let columns = columns.iter().filter(|column| column.expression.is_none());
+    let found = columns.map(|column| {
         let found = match column.kind {
             ValueKind::Integer | ValueKind::Float => fills::numbers(&column.sorted()),
             ValueKind::Text if has_texts => fills::texts(&column.values),
@@ -248,15 +306,101 @@ fn fill_values(columns: &[SurveyColumn], has_texts: bool) -> BTreeMap<String, Ve
     found.filter(|(_, found)| !found.is_empty()).collect()
 }
 
-/// The names of the columns that a pipeline file cannot name, and the other columns.
-fn described(columns: Vec<(String, ArrayRef)>) -> Result<(Vec<String>, Vec<SurveyColumn>)> {
+/// The names of the columns that a pipeline file cannot name, and the other columns. ColumnPart of
+/// objects are columns, and times are recognised.
+fn described(
+    columns: Vec<(String, ArrayRef)>,
+    partitions: &[String],
+) -> Result<(Vec<String>, Vec<SurveyColumn>)> {
     let is_unnamed = |name: &str| name.contains("${");
     let (unnamed, named): (Vec<_>, Vec<_>) =
         columns.into_iter().partition(|(name, _)| is_unnamed(name));
-    let columns = named.into_iter();
-    let columns = columns.map(|(name, values)| column(name, &values));
+    let own: HashSet<&String> = named.iter().map(|(name, _)| name).collect();
+    let mut all = Vec::new();
+    for (name, values) in &named {
+        let of_table = ColumnPart {
+            name: name.clone(),
+            expression: None,
+            values: Arc::clone(values),
+        };
+        of_table.flatten(DEPTH, &mut all);
+    }
+    let is_free = |of: &ColumnPart| {
+        of.expression.is_none() || !own.contains(&of.name) && !is_unnamed(&of.name)
+    };
+    let mut found = Vec::new();
+    for of in all.iter().filter(|of| is_free(of)).take(COLUMNS) {
+        let mut column = column(of.name.clone(), &of.values)?;
+        column.expression = of.expression.clone();
+        if !partitions.contains(&column.name) {
+            recognise_times(&mut column);
+        }
+        found.push(column);
+    }
     let unnamed = unnamed.into_iter().map(|(name, _)| name);
-    Ok((unnamed.collect(), columns.collect::<Result<_>>()?))
+    Ok((unnamed.collect(), found))
+}
+
+/// The values of a column, or of a part of its objects.
+struct ColumnPart {
+    name: String,
+    /// The part in SQL.
+    expression: Option<String>,
+    values: ArrayRef,
+}
+
+impl ColumnPart {
+    /// Adds the values, or those of the fields of objects, to `all`.
+    fn flatten(self, depth: usize, all: &mut Vec<ColumnPart>) {
+        let is_object = matches!(self.values.data_type(), DataType::Struct(_));
+        if depth == 0 || !is_object {
+            all.push(self);
+            return;
+        }
+        let fields = self.values.as_struct();
+        let object = self.expression.clone().unwrap_or_else(|| sql(&self.name));
+        for (field, values) in fields.fields().iter().zip(fields.columns()) {
+            let part = ColumnPart {
+                name: format!("{}.{}", self.name, field.name()),
+                expression: Some(format!("{object}['{}']", field.name().replace('\'', "''"))),
+                values: Arc::clone(values),
+            };
+            part.flatten(depth - 1, all);
+        }
+    }
+}
+
+/// Makes times of texts and whole numbers that are some. The key `types` names columns of the table
+/// alone; SQL reads texts of the common form in objects.
+fn recognise_times(column: &mut SurveyColumn) {
+    let found = match column.kind {
+        ValueKind::Text => clocks::of_texts(&column.values),
+        ValueKind::Integer => clocks::of_integers(&column.name, &column.values),
+        _ => None,
+    };
+    let Some(FoundTimes {
+        reading,
+        note,
+        microseconds,
+    }) = found
+    else {
+        return;
+    };
+    let reading = match (reading, &column.expression) {
+        (TimeReading::Type(ColumnType::Time { format, .. }), Some(_)) => {
+            match clocks::function(&format) {
+                Some(function) => TimeReading::Function(function),
+                None => return,
+            }
+        }
+        (reading, _) => reading,
+    };
+    let ids = column.ids.iter();
+    let times = ids.map(|id| microseconds.get(*id as usize).copied().unwrap_or(f64::NAN));
+    column.numbers = times.collect();
+    column.kind = ValueKind::Time;
+    column.times = Some(reading);
+    column.note = Some(note);
 }
 
 /// A query of the first `n` columns of the table, and of the file of each row. SQL would compare
@@ -325,32 +469,6 @@ fn size(column: &ArrayRef) -> Result<usize, ArrowError> {
     Ok(column.to_data().get_slice_memory_size()? + texts)
 }
 
-/// The format of the files, and whether a pipeline file must say it.
-fn format(data: &str) -> (Format, bool) {
-    if let Some(format) = Format::of_name(data) {
-        return (format, false);
-    }
-    match first_format(Path::new(data), 6) {
-        Some(format) => (format, format != Format::Parquet),
-        None => (Format::Parquet, false),
-    }
-}
-
-/// The format of the first file in a folder whose name tells one.
-fn first_format(folder: &Path, depth: usize) -> Option<Format> {
-    let mut entries: Vec<_> = std::fs::read_dir(folder).ok()?.flatten().collect();
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    entries.iter().find_map(|entry| {
-        let path = entry.path();
-        if path.is_dir() {
-            return (depth > 0)
-                .then(|| first_format(&path, depth - 1))
-                .flatten();
-        }
-        Format::of_name(&entry.file_name().to_string_lossy())
-    })
-}
-
 /// A name for the table: the last part of its place, without endings, in letters that SQL and jobs
 /// take.
 fn table_name(data: &str) -> String {
@@ -381,6 +499,7 @@ fn column(name: String, values: &ArrayRef) -> Result<SurveyColumn> {
         DataType::Decimal128(..) | DataType::Decimal256(..) => ValueKind::Float,
         DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => ValueKind::Time,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ValueKind::Text,
+        DataType::Boolean => ValueKind::Boolean,
         _ => ValueKind::Other,
     };
     let mut column = SurveyColumn {
@@ -390,6 +509,9 @@ fn column(name: String, values: &ArrayRef) -> Result<SurveyColumn> {
         ids: Vec::new(),
         values: Vec::new(),
         numbers: Vec::new(),
+        expression: None,
+        times: None,
+        note: None,
     };
     if kind == ValueKind::Other {
         return Ok(column);
@@ -423,15 +545,20 @@ fn column(name: String, values: &ArrayRef) -> Result<SurveyColumn> {
             let numbers = numbers.as_primitive::<Float64Type>().iter();
             numbers.map(|x| x.unwrap_or(f64::NAN)).collect()
         }
-        ValueKind::Text | ValueKind::Other => Vec::new(),
+        ValueKind::Text | ValueKind::Boolean | ValueKind::Other => Vec::new(),
     };
     Ok(column)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::run::init::survey::{Survey, SurveyColumn, ValueKind, table_name};
+    use crate::read::formats::dialect::Dialect;
+    use crate::run::init::given::GivenRoles;
+    use crate::run::init::survey::{ColumnPart, Survey, SurveyColumn, ValueKind, table_name};
+    use arrow::array::{ArrayRef, Int64Array, StructArray};
+    use arrow::datatypes::{DataType, Field};
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     pub(crate) fn column(name: &str, kind: ValueKind, rows: &[f64]) -> SurveyColumn {
         let mut values: Vec<String> = Vec::new();
@@ -450,6 +577,9 @@ pub(crate) mod tests {
             ids: ids.collect(),
             values,
             numbers: rows.to_vec(),
+            expression: None,
+            times: None,
+            note: None,
         }
     }
 
@@ -457,6 +587,8 @@ pub(crate) mod tests {
         Survey {
             name: "rows".into(),
             format: None,
+            dialect: Dialect::default(),
+            given: GivenRoles::default(),
             rows: columns[0].ids.len(),
             is_whole: true,
             all_rows: Some(columns[0].ids.len() as u64),
@@ -488,5 +620,34 @@ pub(crate) mod tests {
         assert_eq!(table_name("a/2024*.csv"), "t2024");
         assert_eq!(table_name("/"), "rows");
         assert_eq!(table_name("поезда.csv"), "rows");
+    }
+
+    #[test]
+    fn values_in_objects_are_columns() {
+        let field = |name: &str, of: DataType| Arc::new(Field::new(name, of, true));
+        let id: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+        let inner = StructArray::from(vec![(field("it's", DataType::Int64), Arc::clone(&id))]);
+        let of_inner = inner.data_type().clone();
+        let inner: ArrayRef = Arc::new(inner);
+        let fields = vec![
+            (field("id", DataType::Int64), id),
+            (field("m", of_inner), inner),
+        ];
+        let device = ColumnPart {
+            name: "device".into(),
+            expression: None,
+            values: Arc::new(StructArray::from(fields)),
+        };
+        let mut all = Vec::new();
+        device.flatten(4, &mut all);
+        let found: Vec<(&str, Option<&str>)> = all
+            .iter()
+            .map(|of| (of.name.as_str(), of.expression.as_deref()))
+            .collect();
+        let expected = [
+            ("device.id", Some("\"device\"['id']")),
+            ("device.m.it's", Some("\"device\"['m']['it''s']")),
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{counted, escaped};
 use crate::plan::pipeline::is_output_column;
+use crate::read::formats::column_type::ColumnType;
 use crate::read::formats::fill_values::FillValue;
 use crate::run::init::angles::{is_radians, period};
 use crate::run::init::boxes::Boxes;
@@ -71,6 +72,11 @@ pub(crate) fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> Str
         }
         Proposal::Transitions { order, state } => file.transitions(order, state),
         Proposal::Sequences { order, symbol } => file.sequences(order, symbol),
+        Proposal::Filters {
+            order,
+            state,
+            observation,
+        } => file.filters(order, state, observation),
         Proposal::Points { id, coordinates } => file.points(id.as_deref(), coordinates),
     }
     file.text
@@ -160,9 +166,50 @@ impl File<'_> {
         if let Some(format) = self.survey.format {
             self.line(&format!("format = {}", toml(format)));
         }
+        self.dialect();
         self.filename(proposal);
         self.nulls();
+        self.types(proposal);
         self.line("");
+    }
+
+    /// How text files are written.
+    fn dialect(&mut self) {
+        let dialect = &self.survey.dialect;
+        for (key, character) in [
+            ("delimiter", dialect.delimiter),
+            ("quote", dialect.quote),
+            ("decimal", dialect.decimal),
+        ] {
+            if let Some(character) = character {
+                self.line(&format!("{key} = {}", toml(&character.to_string())));
+            }
+        }
+        if let Some(header) = dialect.header {
+            let comment = "without names, columns are column_1, column_2 and so on";
+            self.key("header", &header.to_string(), comment);
+        }
+    }
+
+    /// The types of columns of times.
+    fn types(&mut self, proposal: &Proposal) {
+        let survey = self.survey;
+        let columns = proposal.order().into_iter().flat_map(Order::columns);
+        let columns = columns.filter_map(|name| survey.column(name));
+        let mut types = Vec::new();
+        let mut note = None;
+        for column in columns {
+            if let Some(ColumnType::Time { format, zone }) = column.column_type() {
+                let zone = zone.as_ref().map(|zone| format!(", zone = {}", toml(zone)));
+                let (name, zone) = (toml(&column.name), zone.unwrap_or_default());
+                types.push(format!("{name} = {{ timestamp = {}{zone} }}", toml(format)));
+                note = note.or(column.note);
+            }
+        }
+        if !types.is_empty() {
+            let types = format!("{{ {} }}", types.join(", "));
+            self.key("types", &types, note.unwrap_or("times"));
+        }
     }
 
     /// The key of the column with the file of each row. It is a comment if the rows do not need it.
@@ -217,9 +264,9 @@ impl File<'_> {
         self.line("[transitions]");
         let mut columns = vec![self.selected(source), self.selected(target)];
         if let Amount::Count(column) | Amount::Weight(column) = amount {
-            columns.push(sql(column));
+            columns.push(self.selected_as_is(column));
         }
-        columns.extend(others.iter().map(|column| sql(column)));
+        columns.extend(others.iter().map(|column| self.selected_as_is(column)));
         self.select(columns);
     }
 
@@ -241,22 +288,25 @@ impl File<'_> {
     fn transitions(&mut self, order: &Order, state: &State) {
         self.line("[transitions]");
         let states: Vec<&str> = match state {
-            State::Column(column) => vec![column],
+            State::Columns(columns) => columns.iter().map(String::as_str).collect(),
             State::Boxes(boxes) => boxes.iter().map(|b| b.column.as_str()).collect(),
         };
         self.select_rows(order, &states);
         self.order(order);
         self.lag(order, matches!(state, State::Boxes(_)));
-        if let State::Column(column) = state {
-            let state = self.name_of(column);
-            self.key("state", &state, "a state per value");
+        if let State::Columns(columns) = state {
+            let state = self.names_of(columns);
+            let comment = match columns.len() {
+                1 => "a state per value; --kind sequences takes it as a symbol of a hidden state",
+                _ => "a state per combination of values",
+            };
+            self.key("state", &state, comment);
         }
         self.partitions();
         let states = match state {
-            State::Column(name) => {
-                let mut columns = self.survey.columns.iter();
-                let column = columns.find(|column| column.name == *name);
-                column.map_or(0, SurveyColumn::distinct)
+            State::Columns(names) => {
+                let columns = names.iter().filter_map(|name| self.survey.column(name));
+                columns.map(SurveyColumn::distinct).product()
             }
             State::Boxes(boxes) => {
                 self.line("");
@@ -277,6 +327,50 @@ impl File<'_> {
         self.partitions();
         let comment = "hidden states; \"auto\" compares ranks";
         self.fit("hmm", "spectral_hmm", ("rank", 2), comment);
+        self.line("");
+        self.line("# The same states, refined by the Baum–Welch algorithm:");
+        self.line("# [[fit]]");
+        self.line("# name = \"refined\"");
+        self.line("# method = \"spectral_hmm\"");
+        self.line("# rank = 2");
+        self.line("# refine = \"em\"");
+    }
+
+    fn filters(&mut self, order: &Order, state: &[String], observation: &[String]) {
+        self.line("[sequences]");
+        let columns: Vec<&str> = state
+            .iter()
+            .chain(observation)
+            .map(String::as_str)
+            .collect();
+        self.select_rows(order, &columns);
+        self.order(order);
+        if let Some(steps) = &order.steps
+            && let Some(text) = length(steps.most_frequent, order.is_clock)
+            && steps.share >= 0.5
+        {
+            let percent = (100.0 * steps.share).floor();
+            let comment = format!("{percent} % of the rows; a longer time begins a new sequence");
+            self.key("interval", &text, &comment);
+        }
+        let names = format!("[{}]", self.list_of(state));
+        self.key("state", &names, "known here; gyre assign needs no state");
+        let names = format!("[{}]", self.list_of(observation));
+        self.key("observation", &names, "what a row measures of it");
+        self.partitions();
+        self.line("");
+        self.line("[[fit]]");
+        self.line("name = \"kalman\"");
+        self.key(
+            "method",
+            "\"kalman\"",
+            "a linear system, fitted to the rows",
+        );
+        self.line("");
+        self.line("# A filter of training rows, also of systems that are not linear:");
+        self.line("# [[fit]]");
+        self.line("# name = \"kernel\"");
+        self.line("# method = \"kernel_bayes\"");
     }
 
     /// The SQL that selects columns, and those of the partition.
@@ -316,8 +410,15 @@ impl File<'_> {
             None => self.line("# No trajectory: all rows belong to one."),
         }
         let time = self.name_of(&order.time);
+        let column = self.survey.column(&order.time);
+        let made = column.filter(|column| column.column_type().is_none());
+        let note = made.and_then(|column| column.note);
         let Some(ties) = &order.ties else {
-            return self.key("time", &time, "orders the rows of a trajectory");
+            let comment = match note {
+                Some(note) => format!("orders the rows of a trajectory; {note}"),
+                None => "orders the rows of a trajectory".into(),
+            };
+            return self.key("time", &time, &comment);
         };
         let second = self.name_of(&ties.order);
         let comment = "the second column orders the rows of a trajectory at one time";
@@ -337,6 +438,13 @@ impl File<'_> {
     /// The lag: the most frequent time between rows, or ten times as much for coordinates of long
     /// trajectories. If steps differ, rows are counted.
     fn lag(&mut self, order: &Order, is_long: bool) {
+        if let Some(lag) = &self.survey.given.lag {
+            let value = match lag.parse::<u64>() {
+                Ok(_) => lag.clone(),
+                Err(_) => toml(lag),
+            };
+            return self.key("lag", &value, "as --lag says");
+        }
         let Some(steps) = &order.steps else {
             let comment = "trajectories have one row: change the trajectory";
             return self.key("lag", "\"1 step\"", comment);
@@ -464,7 +572,7 @@ impl File<'_> {
         let (order, columns, names) = match coordinates {
             Coordinates::Columns(columns) => {
                 self.line("[points]");
-                let order: Vec<String> = columns.iter().map(|c| sql(c)).collect();
+                let order: Vec<String> = columns.iter().map(|c| self.sql_of(c)).collect();
                 let selected = columns.iter().map(|c| self.selected(c)).collect();
                 let names: Vec<String> = columns.iter().map(|c| self.name_of(c)).collect();
                 (order, selected, names.join(", "))
@@ -474,7 +582,7 @@ impl File<'_> {
                 latitude,
             } => {
                 self.commented("[points]", "degrees become points of a unit sphere");
-                let (lon, lat) = (sql(longitude), sql(latitude));
+                let (lon, lat) = (self.sql_of(longitude), self.sql_of(latitude));
                 let selected = vec![
                     format!("cos(radians({lat})) * cos(radians({lon})) AS x"),
                     format!("cos(radians({lat})) * sin(radians({lon})) AS y"),
@@ -529,10 +637,11 @@ impl File<'_> {
             let Some(period) = column.and_then(period) else {
                 continue;
             };
+            let column = self.sql_of(name);
             let angle = if is_radians(period) {
-                sql(name)
+                column
             } else {
-                format!("radians({})", sql(name))
+                format!("radians({column})")
             };
             self.line(&format!(
                 "# {} is an angle: select cos({angle}) and sin({angle}) as coordinates in its place.",
@@ -561,6 +670,35 @@ impl File<'_> {
         name
     }
 
+    /// A column in the list of SELECT, under its own name.
+    fn selected_as_is(&self, column: &str) -> String {
+        let (made, name) = (self.sql_of(column), sql(column));
+        if made == name {
+            return made;
+        }
+        format!("{made} AS {name}")
+    }
+
+    /// A column as SQL names or makes it.
+    fn sql_of(&self, column: &str) -> String {
+        let found = self.survey.column(column);
+        found.map_or_else(|| sql(column), SurveyColumn::sql)
+    }
+
+    /// The names of columns in the pipeline, between commas.
+    fn list_of(&self, columns: &[String]) -> String {
+        let names: Vec<String> = columns.iter().map(|c| self.name_of(c)).collect();
+        names.join(", ")
+    }
+
+    /// The name of one column, or a list of names, as a value of TOML.
+    fn names_of(&self, columns: &[String]) -> String {
+        match columns {
+            [only] => self.name_of(only),
+            several => format!("[{}]", self.list_of(several)),
+        }
+    }
+
     /// The name of a column in the pipeline, as a value of TOML.
     fn name_of(&self, column: &str) -> String {
         toml(&self.renamed(column))
@@ -569,9 +707,10 @@ impl File<'_> {
     /// A column in the list of SELECT.
     fn selected(&self, column: &str) -> String {
         let name = self.renamed(column);
-        if name == column {
-            return sql(column);
+        let (made, name) = (self.sql_of(column), sql(&name));
+        if made == name {
+            return made;
         }
-        format!("{} AS {}", sql(column), sql(&name))
+        format!("{made} AS {name}")
     }
 }
