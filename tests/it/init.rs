@@ -176,6 +176,277 @@ fn numbers_beside_pairs_are_counts() {
     assert_eq!(value(&text, "weight"), "\"w\"", "{text}");
 }
 
+/// The letter of a row, which follows no simple rule.
+fn letter(row: i64) -> char {
+    ['a', 'b', 'c'][(row * row % 11 % 3) as usize]
+}
+
+/// Delimiter, quote, decimal comma and header of a CSV file become keys, and texts become times.
+#[test]
+fn forms_of_csv_files_are_found() {
+    let lake = Lake::new();
+    let row = |k: i64| {
+        let (station, hour) = (k / 100, k % 100);
+        let (day, temp) = (1 + hour / 24, (7 * k * k % 97) as f64 / 10.0);
+        let temp = format!("{temp:.1}").replace('.', ",");
+        let hour = hour % 24;
+        format!("'s{station};';{day:02}.09.2026 {hour:02}:00;{temp}\n")
+    };
+    let rows: String = (0..300).map(row).collect();
+    lake.file("casts.csv", &("station;zeit;temp\n".to_string() + &rows));
+    let text = proposed(&lake, "casts.csv", &[]);
+    assert_eq!(value(&text, "delimiter"), "\";\"", "{text}");
+    assert_eq!(value(&text, "quote"), "\"'\"", "{text}");
+    assert_eq!(value(&text, "decimal"), "\",\"", "{text}");
+    let types = "{ \"zeit\" = { timestamp = \"%d.%m.%Y %H:%M\" } }";
+    assert_eq!(value(&text, "types"), types, "{text}");
+    assert_eq!(value(&text, "trajectory"), "\"station\"", "{text}");
+    assert_eq!(value(&text, "lag"), "\"10h\"", "{text}");
+    assert!(
+        value(&text, "\"temp\"").starts_with("{ bounds = [0, 10]"),
+        "{text}"
+    );
+    // Without names and without an ending.
+    let rows = (0..200).map(|k| format!("{}\t{}\t{}\n", k / 50, k % 50, letter(k)));
+    lake.file("log", &rows.collect::<String>());
+    let roles = ["--trajectory", "column_1", "--time", "column_2"];
+    let text = proposed(&lake, "log", &roles);
+    assert_eq!(value(&text, "format"), "\"csv\"", "{text}");
+    assert_eq!(value(&text, "delimiter"), "\"\\t\"", "{text}");
+    assert_eq!(value(&text, "header"), "false", "{text}");
+    assert_eq!(value(&text, "state"), "\"column_3\"", "{text}");
+}
+
+/// Times as texts and as whole numbers, of rows that are one minute apart.
+#[test]
+fn times_are_recognised() {
+    let lake = Lake::new();
+    // 1 September 2026, 10:00 UTC.
+    let begin = 1_788_256_800;
+    let clock = |k: i64| format!("{:02}:{:02}", 10 + k % 50 / 60, k % 50);
+    type TimeOf<'a> = &'a dyn Fn(i64) -> String;
+    let forms: [(&str, TimeOf, &str); 8] = [
+        (
+            "when",
+            &|k| format!("\"2026-09-01T{}:00Z\"", clock(k)),
+            "types",
+        ),
+        ("when", &|k| format!("\"01.09.2026 {}\"", clock(k)), "types"),
+        (
+            "when",
+            &|k| format!("\"09/21/2026 {}:00 AM\"", clock(k)),
+            "types",
+        ),
+        ("epoch", &|k| (begin + 60 * (k % 50)).to_string(), "types"),
+        (
+            "unix_time",
+            &|k| (begin + 60 * (k % 50)).to_string(),
+            "types",
+        ),
+        ("stamp", &|k| (begin + 60 * (k % 50)).to_string(), "types"),
+        (
+            "timestamp_ms",
+            &|k| (1000 * (begin + 60 * (k % 50))).to_string(),
+            "millis",
+        ),
+        (
+            "time",
+            &|k| (1_000_000 * (begin + 60 * (k % 50))).to_string(),
+            "micros",
+        ),
+    ];
+    for (at, (name, time, how)) in forms.into_iter().enumerate() {
+        let row = |k: i64| {
+            let (user, page) = (k / 50, letter(k));
+            format!(
+                "{{\"user\": {user}, \"{name}\": {}, \"page\": \"{page}\"}}\n",
+                time(k)
+            )
+        };
+        let file = format!("clicks{at}.jsonl");
+        lake.file(&file, &(0..200).map(row).collect::<String>());
+        let pipeline = format!("{at}.toml");
+        lake.gyre(&["init", &file, "-o", &pipeline, "--run"])
+            .succeeds();
+        let text = lake.text(&pipeline);
+        assert_eq!(value(&text, "lag"), "\"1min\"", "{text}");
+        match how {
+            "types" => assert!(value(&text, "types").contains("{ timestamp = "), "{text}"),
+            unit => {
+                let function = format!("to_timestamp_{unit}({name}) AS {name}");
+                let function = function.replace("(time) AS time", "(\\\"time\\\") AS \\\"time\\\"");
+                assert!(value(&text, "sql").contains(&function), "{text}");
+            }
+        }
+    }
+}
+
+/// Values of objects are columns. True and false are states where no text or number is one.
+#[test]
+fn objects_and_marks_have_roles() {
+    let lake = Lake::new();
+    let row = |k: i64| {
+        let (device, minute, on) = (k / 50, k % 50, k * k % 7 < 3);
+        format!(
+            "{{\"device\": {{\"id\": \"d{device}\", \"at\": \"2026-09-01T10:{minute:02}:00Z\"}}, \"on\": {on}}}\n"
+        )
+    };
+    lake.file("devices.jsonl", &(0..200).map(row).collect::<String>());
+    let text = proposed(&lake, "devices.jsonl", &[]);
+    assert_eq!(value(&text, "trajectory"), "\"device.id\"", "{text}");
+    assert_eq!(value(&text, "time"), "\"device.at\"", "{text}");
+    assert_eq!(value(&text, "state"), "\"on\"", "{text}");
+    let sql = value(&text, "sql");
+    assert!(
+        sql.contains("\\\"device\\\"['id'] AS \\\"device.id\\\""),
+        "{text}"
+    );
+    assert!(
+        sql.contains("to_timestamp_micros(\\\"device\\\"['at'])"),
+        "{text}"
+    );
+}
+
+/// Options come before what the columns say.
+#[test]
+fn options_overrule_columns() {
+    let lake = Lake::new();
+    let rows = || 0..400i64;
+    let columns = vec![
+        ("user", integers(rows().map(|k| k / 100))),
+        ("group", integers(rows().map(|k| k / 200))),
+        ("time", integers(rows().map(|k| k % 100))),
+        ("minute", integers(rows().map(|k| 2 * (k % 200)))),
+        ("state", texts(rows().map(|k| letter(k).to_string()))),
+        ("mood", texts(rows().map(|k| letter(k * 3 + 1).to_string()))),
+        ("a", floats(rows().map(|k| (0.3 * k as f64).sin()))),
+        ("b", floats(rows().map(|k| (0.7 * k as f64).cos()))),
+    ];
+    lake.table("rows.parquet", columns);
+    let text = proposed(
+        &lake,
+        "rows.parquet",
+        &["--state", "mood,state", "--lag", "2 steps"],
+    );
+    assert_eq!(value(&text, "trajectory"), "\"user\"", "{text}");
+    assert_eq!(value(&text, "state"), "[\"mood\", \"state\"]", "{text}");
+    assert_eq!(value(&text, "lag"), "\"2 steps\"", "{text}");
+    let options = [
+        "--trajectory",
+        "group",
+        "--time",
+        "minute",
+        "--coordinates",
+        "b",
+    ];
+    let text = proposed(&lake, "rows.parquet", &options);
+    assert_eq!(value(&text, "trajectory"), "\"group\"", "{text}");
+    assert_eq!(value(&text, "time"), "\"minute\"", "{text}");
+    assert!(!text.contains("state ="), "{text}");
+    assert!(
+        value(&text, "\"b\"").starts_with("{ bounds = [-1, 1]"),
+        "{text}"
+    );
+    let text = proposed(&lake, "rows.parquet", &["--symbol", "mood"]);
+    assert_eq!(value(&text, "symbol"), "\"mood\"", "{text}");
+    let text = proposed(
+        &lake,
+        "rows.parquet",
+        &["--observation", "b", "--state", "a"],
+    );
+    assert_eq!(value(&text, "observation"), "[\"b\"]", "{text}");
+    let pair = ["--source", "mood", "--target", "state", "--count", "minute"];
+    let text = proposed(&lake, "rows.parquet", &pair);
+    assert_eq!(value(&text, "source"), "\"mood\"", "{text}");
+    assert_eq!(value(&text, "count"), "\"minute\"", "{text}");
+    for (options, why) in [
+        (
+            "--time tim",
+            "--time: the table has no column `tim`; did you mean `time`?",
+        ),
+        (
+            "--symbol mood --state state",
+            "--state has no meaning for rows of the kind `sequences`",
+        ),
+        (
+            "--coordinates a,mood",
+            "--coordinates takes columns of numbers, and `mood` is Utf8",
+        ),
+        ("--lag soon", "the pipeline with these options is wrong"),
+        ("--delimiter ab", "must be one ASCII character, or tab"),
+        ("--format xls", "must be parquet, csv, json or arrow"),
+        ("--run", "--to <FILE>"),
+    ] {
+        lake.line(&format!("init rows.parquet {options}"))
+            .fails(2, why);
+    }
+}
+
+/// Symbols, and measurements beside a known state, are sequences.
+#[test]
+fn symbols_and_measurements_are_sequences() {
+    let lake = Lake::new();
+    let rows = || (0..4 * 60i64).map(|row| (row / 60, row % 60));
+    let columns = vec![
+        ("chain", integers(rows().map(|row| row.0))),
+        ("position", integers(rows().map(|row| row.1))),
+        (
+            "base",
+            texts(rows().map(|(c, t)| letter(c + t).to_string())),
+        ),
+    ];
+    lake.table("chains.parquet", columns);
+    let text = proposed(&lake, "chains.parquet", &[]);
+    assert!(text.contains("[sequences]"), "{text}");
+    assert_eq!(value(&text, "symbol"), "\"base\"", "{text}");
+    let refined = text.replace("\n# [[fit]]\n# name", "\n[[fit]]\nname");
+    let refined = refined
+        .replace("\n# method", "\nmethod")
+        .replace("\n# rank", "\nrank");
+    let refined = refined.replace("\n# refine", "\nrefine");
+    lake.file("p.toml", &refined).runs(&["job.output=refined"]);
+    let rows = || (0..2 * 30i64).map(|row| (row / 30, row % 30));
+    let noise = |(r, t): (i64, i64), by: i64| ((r * 31 + t * by) % 23) as f64 / 40.0;
+    let x = |(r, t): (i64, i64)| (0.2 * t as f64 + r as f64).sin();
+    let columns = vec![
+        ("robot", integers(rows().map(|row| row.0))),
+        ("step", integers(rows().map(|row| row.1))),
+        ("true_x", floats(rows().map(|row| x(row) + noise(row, 3)))),
+        (
+            "measured_x",
+            floats(rows().map(|row| x(row) + noise(row, 7))),
+        ),
+    ];
+    lake.table("robots.parquet", columns);
+    let text = proposed(&lake, "robots.parquet", &[]);
+    assert_eq!(value(&text, "interval"), "1", "{text}");
+    assert_eq!(value(&text, "state"), "[\"true_x\"]", "{text}");
+    assert_eq!(value(&text, "observation"), "[\"measured_x\"]", "{text}");
+    let both = text.replace("\n# [[fit]]\n# name", "\n[[fit]]\nname");
+    let both = both.replace("\n# method", "\nmethod");
+    lake.file("p.toml", &both).runs(&["job.output=kernel"]);
+}
+
+/// With `--run`, the pipeline is run, too, and the summary names the report.
+#[test]
+fn a_proposal_runs_at_once() {
+    let lake = Lake::new();
+    walks(&lake);
+    let data = "Drifters 2024.parquet";
+    let ran = lake
+        .gyre(&["init", data, "-o", "p.toml", "--run"])
+        .succeeds();
+    let said = format!("{}{}", ran.out, ran.err);
+    assert!(said.contains("written: p.toml"), "{said}");
+    assert!(said.contains("transitions in 1,800 rows"), "{said}");
+    if cfg!(feature = "report") {
+        let report = "out/drifters_2024/current/report.html";
+        assert!(said.contains(&format!("report: {report}")), "{said}");
+        assert!(lake.path(report).exists());
+    }
+    lake.line("run p.toml").succeeds();
+}
+
 #[test]
 fn rows_are_counted_if_steps_differ() {
     let lake = Lake::new();

@@ -60,6 +60,10 @@ fn reason(survey: &Survey, proposal: &Proposal, column: &SurveyColumn) -> &'stat
             state: State::Boxes(_),
             ..
         } if is_number => "two coordinates make the boxes",
+        Proposal::Transitions {
+            state: State::Boxes(_),
+            ..
+        } => "boxes of coordinates are the states",
         Proposal::Transitions { .. } => "another column is the state",
         Proposal::Sequences { .. } => "another column is the symbol",
         Proposal::Filters { .. } => "other columns are the state and the measurement",

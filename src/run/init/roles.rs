@@ -35,7 +35,7 @@ pub(crate) fn missing(survey: &Survey, what: &str) -> Error {
     let columns = columns.map(|column| format!("`{}` ({})", column.name, column.data_type));
     let columns: Vec<String> = columns.collect();
     Error::input(format!(
-        "no column looks like {what}; the columns are {}. Choose another --kind, or write the pipeline by hand",
+        "no column looks like {what}; the columns are {}. Name columns with options such as --time, choose another --kind, or write the pipeline by hand",
         columns.join(", ")
     ))
 }
@@ -116,6 +116,7 @@ pub(crate) fn amounts<'a>(survey: &'a Survey, ends: [&str; 2]) -> Vec<&'a Survey
             && !survey.partitions.contains(&column.name)
             && !is_no_amount(&column.name)
             && !is_place
+            && fit(&column.name, Role::Time) < 100
             && !is_row_number
             // A column of 0 and 1 is a mark.
             && *low >= 0.0
