@@ -49,7 +49,7 @@ mod tests {
             period(&column(name, ValueKind::Float, &values))
         };
         assert_eq!(of("a", -179.0, 178.5), Some([-180.0, 180.0]));
-        assert_eq!(of("a", -3.1, 3.14), Some([-PI, PI]));
+        assert_eq!(of("a", -3.1, 3.13), Some([-PI, PI]));
         // Without a name, half of a range or one from 0 on may be anything.
         assert_eq!(of("a", -179.0, 20.0), None);
         assert_eq!(of("a", 0.0, 359.0), None);

@@ -185,7 +185,7 @@ fn has_quotes(lines: &[&str], delimiter: char) -> bool {
     let begins = format!("{delimiter}'");
     let is_quoted = |line: &&str| {
         let quotes = line.matches('\'').count();
-        let is_pairs = quotes >= 2 && quotes % 2 == 0;
+        let is_pairs = quotes >= 2 && quotes.is_multiple_of(2);
         is_pairs && (line.starts_with('\'') || line.contains(&begins))
     };
     lines.len() > 1 && lines.iter().skip(1).all(is_quoted)

@@ -85,16 +85,21 @@ impl GivenRoles {
     pub(crate) fn row_kind(&self) -> Option<RowKind> {
         let is_pair = self.source.is_some() || self.target.is_some() || self.count.is_some();
         let is_filter = !self.observation.is_empty();
-        let is_step = self.time.is_some() || self.trajectory.is_some() || self.lag.is_some();
+        let is_state = !self.state.is_empty() || self.lag.is_some();
         match self.kind {
             Some(kind) => Some(kind),
             None if is_pair => Some(RowKind::Pairs),
             None if self.symbol.is_some() => Some(RowKind::Sequences),
             None if is_filter => Some(RowKind::Filters),
             None if self.id.is_some() => Some(RowKind::Points),
-            None if is_step || !self.state.is_empty() => Some(RowKind::Transitions),
+            None if is_state => Some(RowKind::Transitions),
             None => None,
         }
+    }
+
+    /// Whether an option says that rows belong to trajectories.
+    pub(crate) fn has_order(&self) -> bool {
+        self.time.is_some() || self.trajectory.is_some()
     }
 
     /// Checks that each option has a meaning for rows of a kind.
@@ -139,7 +144,7 @@ mod tests {
             time: Some("t".into()),
             ..GivenRoles::default()
         };
-        assert_eq!(time().row_kind(), Some(RowKind::Transitions));
+        assert!(time().has_order() && time().row_kind().is_none());
         let symbols = GivenRoles {
             symbol: Some("s".into()),
             ..time()

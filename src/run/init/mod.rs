@@ -16,6 +16,7 @@ pub(crate) mod names;
 pub mod proposal;
 pub mod roles;
 pub(crate) mod survey;
+pub(crate) mod table_text;
 pub(crate) mod text;
 pub(crate) mod times;
 

@@ -141,7 +141,7 @@ impl Proposal {
 pub(crate) fn propose(survey: &Survey) -> Result<Proposal> {
     let kind = survey.given.row_kind().unwrap_or_else(|| natural(survey));
     survey.given.check_kind(kind)?;
-    check_numbers(survey)?;
+    check_values(survey)?;
     match kind {
         RowKind::Pairs => pairs(survey),
         RowKind::Points => points(survey),
@@ -151,9 +151,18 @@ pub(crate) fn propose(survey: &Survey) -> Result<Proposal> {
     }
 }
 
-/// Checks that the columns of options that need numbers have some.
-fn check_numbers(survey: &Survey) -> Result<()> {
+/// Checks that the columns of options that need numbers have some, and that a trajectory has values
+/// that can be compared.
+fn check_values(survey: &Survey) -> Result<()> {
     let given = &survey.given;
+    let trajectory = given.trajectory.as_ref();
+    let trajectory = trajectory.and_then(|name| survey.column(name));
+    if let Some(column) = trajectory.filter(|column| column.kind == ValueKind::Other) {
+        return Err(Error::spec(format!(
+            "--trajectory takes a column of texts, numbers or times, and `{}` is {}",
+            column.name, column.data_type
+        )));
+    }
     let named = given.coordinates.iter().map(|name| ("--coordinates", name));
     let named = named.chain(given.observation.iter().map(|name| ("--observation", name)));
     let named = named.chain(given.count.iter().map(|name| ("--count", name)));
@@ -171,7 +180,8 @@ fn check_numbers(survey: &Survey) -> Result<()> {
 
 /// What the rows are by their columns.
 fn natural(survey: &Survey) -> RowKind {
-    if ends(survey).is_some() {
+    let has_order = survey.given.has_order();
+    if !has_order && ends(survey).is_some() {
         return RowKind::Pairs;
     }
     if time(survey).is_some() {
@@ -185,7 +195,7 @@ fn natural(survey: &Survey) -> RowKind {
             _ => RowKind::Transitions,
         };
     }
-    if coordinates(survey, None).len() >= 2 {
+    if !has_order && coordinates(survey, None).len() >= 2 {
         return RowKind::Points;
     }
     RowKind::Transitions

@@ -151,7 +151,7 @@ pub(crate) struct Survey {
     pub partitions: Vec<String>,
     /// Columns that a pipeline file cannot name.
     pub unnamed: Vec<String>,
-    /// ColumnPart that mean null, by column. The columns have null there.
+    /// Values that mean null, by column. The columns have null there.
     pub fills: BTreeMap<String, Vec<FillValue>>,
     /// The column with the file of each row, if there are several files.
     pub filename: Option<SurveyColumn>,
@@ -306,7 +306,7 @@ fn fill_values(columns: &[SurveyColumn], has_texts: bool) -> BTreeMap<String, Ve
     found.filter(|(_, found)| !found.is_empty()).collect()
 }
 
-/// The names of the columns that a pipeline file cannot name, and the other columns. ColumnPart of
+/// The names of the columns that a pipeline file cannot name, and the other columns. Values of
 /// objects are columns, and times are recognised.
 fn described(
     columns: Vec<(String, ArrayRef)>,
@@ -555,7 +555,7 @@ pub(crate) mod tests {
     use crate::read::formats::dialect::Dialect;
     use crate::run::init::given::GivenRoles;
     use crate::run::init::survey::{ColumnPart, Survey, SurveyColumn, ValueKind, table_name};
-    use arrow::array::{ArrayRef, Int64Array, StructArray};
+    use arrow::array::{Array, ArrayRef, Int64Array, StructArray};
     use arrow::datatypes::{DataType, Field};
     use std::collections::BTreeMap;
     use std::sync::Arc;

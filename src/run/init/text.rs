@@ -2,8 +2,6 @@
 
 use crate::error::{counted, escaped};
 use crate::plan::pipeline::is_output_column;
-use crate::read::formats::column_type::ColumnType;
-use crate::read::formats::fill_values::FillValue;
 use crate::run::init::angles::{is_radians, period};
 use crate::run::init::boxes::Boxes;
 use crate::run::init::left_out::{LeftOut, left_out};
@@ -11,7 +9,7 @@ use crate::run::init::literals::{length, number, shown, sql, toml};
 use crate::run::init::names::{Role, fit};
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
 use crate::run::init::roles::{Order, float_time};
-use crate::run::init::survey::{FILENAME, Survey, SurveyColumn};
+use crate::run::init::survey::{Survey, SurveyColumn};
 use crate::run::init::times::{Gaps, Jitter, round};
 use std::fmt::Write;
 
@@ -29,9 +27,6 @@ pub(crate) struct Places {
 /// Points that are embedded without landmarks.
 const MOST_POINTS: u64 = 100_000;
 
-/// Columns whose values for null are named one by one.
-const MOST_NULLS: usize = 4;
-
 /// Microseconds of a pause that often ends a session.
 const SESSION: f64 = 1800e6;
 
@@ -46,7 +41,7 @@ const MOST_NAMES: usize = 40;
 
 /// The text of a pipeline file for the table at `places.table`.
 pub(crate) fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> String {
-    let mut file = File {
+    let mut file = PipelineText {
         survey,
         text: String::new(),
     };
@@ -82,13 +77,14 @@ pub(crate) fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> Str
     file.text
 }
 
-struct File<'a> {
-    survey: &'a Survey,
+/// The text of a pipeline file so far.
+pub(crate) struct PipelineText<'a> {
+    pub(crate) survey: &'a Survey,
     text: String,
 }
 
-impl File<'_> {
-    fn line(&mut self, text: &str) {
+impl PipelineText<'_> {
+    pub(crate) fn line(&mut self, text: &str) {
         self.text.push_str(text);
         self.text.push('\n');
     }
@@ -99,7 +95,7 @@ impl File<'_> {
     }
 
     /// A key with a value of TOML, and a comment.
-    fn key(&mut self, key: &str, value: &str, comment: &str) {
+    pub(crate) fn key(&mut self, key: &str, value: &str, comment: &str) {
         self.commented(&format!("{key} = {value}"), comment);
     }
 
@@ -152,112 +148,6 @@ impl File<'_> {
             line += &format!(" and {} more", left.columns.len() - MOST_NAMES);
         }
         self.line(&line);
-    }
-
-    fn job_and_table(&mut self, places: &Places, proposal: &Proposal) {
-        let name = &self.survey.name;
-        self.line("[job]");
-        self.line(&format!("name = {}", toml(name)));
-        let output = toml(&format!("{}/{name}", places.results));
-        self.key("output", &output, "the tables go here");
-        self.line("");
-        self.line(&format!("[tables.{name}]"));
-        self.line(&format!("path = {}", toml(&places.table)));
-        if let Some(format) = self.survey.format {
-            self.line(&format!("format = {}", toml(format)));
-        }
-        self.dialect();
-        self.filename(proposal);
-        self.nulls();
-        self.types(proposal);
-        self.line("");
-    }
-
-    /// How text files are written.
-    fn dialect(&mut self) {
-        let dialect = &self.survey.dialect;
-        for (key, character) in [
-            ("delimiter", dialect.delimiter),
-            ("quote", dialect.quote),
-            ("decimal", dialect.decimal),
-        ] {
-            if let Some(character) = character {
-                self.line(&format!("{key} = {}", toml(&character.to_string())));
-            }
-        }
-        if let Some(header) = dialect.header {
-            let comment = "without names, columns are column_1, column_2 and so on";
-            self.key("header", &header.to_string(), comment);
-        }
-    }
-
-    /// The types of columns of times.
-    fn types(&mut self, proposal: &Proposal) {
-        let survey = self.survey;
-        let columns = proposal.order().into_iter().flat_map(Order::columns);
-        let columns = columns.filter_map(|name| survey.column(name));
-        let mut types = Vec::new();
-        let mut note = None;
-        for column in columns {
-            if let Some(ColumnType::Time { format, zone }) = column.column_type() {
-                let zone = zone.as_ref().map(|zone| format!(", zone = {}", toml(zone)));
-                let (name, zone) = (toml(&column.name), zone.unwrap_or_default());
-                types.push(format!("{name} = {{ timestamp = {}{zone} }}", toml(format)));
-                note = note.or(column.note);
-            }
-        }
-        if !types.is_empty() {
-            let types = format!("{{ {} }}", types.join(", "));
-            self.key("types", &types, note.unwrap_or("times"));
-        }
-    }
-
-    /// The key of the column with the file of each row. It is a comment if the rows do not need it.
-    fn filename(&mut self, proposal: &Proposal) {
-        let (Some(_), Some(order)) = (&self.survey.filename, proposal.order()) else {
-            return;
-        };
-        let name = toml(FILENAME);
-        match &order.trajectory {
-            Some(column) if column == FILENAME => {
-                self.key("filename", &name, "a column with the file of each row");
-            }
-            Some(_) => {}
-            None => {
-                let comment = "select it, and name it as the trajectory, if each file is one";
-                self.key("# filename", &name, comment);
-            }
-        }
-    }
-
-    /// The values that mean null.
-    fn nulls(&mut self) {
-        let survey = self.survey;
-        if survey.fills.is_empty() {
-            return;
-        }
-        let list = |values: &[FillValue]| {
-            let values = values.iter().map(|value| match value {
-                FillValue::Text(text) => toml(text),
-                number => number.to_string(),
-            });
-            format!("[{}]", values.collect::<Vec<_>>().join(", "))
-        };
-        let comment = "far from all other values, so they mean null";
-        if survey.fills.len() <= MOST_NULLS {
-            let columns = survey.fills.iter();
-            let columns =
-                columns.map(|(name, values)| format!("{} = {}", toml(name), list(values)));
-            let table = format!("{{ {} }}", columns.collect::<Vec<_>>().join(", "));
-            return self.key("null", &table, comment);
-        }
-        let mut all: Vec<FillValue> = Vec::new();
-        for value in survey.fills.values().flatten() {
-            if !all.contains(value) {
-                all.push(value.clone());
-            }
-        }
-        self.key("null", &list(&all), comment);
     }
 
     fn select_pairs(&mut self, source: &str, target: &str, amount: &Amount, others: &[String]) {
