@@ -9,20 +9,23 @@ use serde_json::Value;
 /// A table of text.
 pub(crate) struct Listing {
     /// What the rows are.
-    pub title: &'static str,
+    pub title: String,
     /// Names of the columns.
     pub columns: Vec<String>,
     /// Cells by row.
     pub rows: Vec<Vec<String>>,
+    /// Whether the page shows the title alone, which opens the table.
+    pub is_folded: bool,
 }
 
 impl Listing {
-    fn new(title: &'static str, columns: &[&str], rows: Vec<Vec<String>>) -> Listing {
+    pub(crate) fn new(title: &str, columns: &[&str], rows: Vec<Vec<String>>) -> Listing {
         let columns = columns.iter().map(ToString::to_string).collect();
         Listing {
-            title,
+            title: title.to_string(),
             columns,
             rows,
+            is_folded: false,
         }
     }
 }
@@ -142,32 +145,75 @@ fn pairs(object: &Value) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The certificates of a model.
+/// The certificates of a model: one line that opens, unless one of them does not hold.
 ///
 /// # Errors
 /// If `certificates` cannot be read.
 pub(crate) fn certificates(model: &Model<'_>) -> Result<Listing> {
     let (texts, numbers) = (
         ["fit", "certificate", "relation", "holds"],
-        ["left_side", "right_side"],
+        ["left_side", "right_side", "tolerance"],
     );
     let rows = model.rows("certificates", &[&texts[..], &numbers].concat())?;
     let texts = texts.map(|name| rows.texts(name));
     let numbers = numbers.map(|name| rows.floats(name));
+    let verdicts = texts[3].iter().map(Option::as_deref).map(verdict);
+    let verdicts = verdicts.collect::<Vec<_>>();
     let row = |at: usize| {
         let text = |of: &Vec<Option<String>>| of[at].clone().unwrap_or_default();
-        let [fit, name, relation, holds] = texts.each_ref().map(text);
-        let [left, right] = numbers.each_ref().map(|of| number(of[at]));
-        let claim = format!("{left} {} {right}", relation.replace("<=", "≤"));
-        let holds = match holds.as_str() {
-            "true" => "holds",
-            _ => "does not hold",
-        };
-        vec![fit, name, claim, holds.to_string()]
+        let [fit, name, relation, _] = texts.each_ref().map(text);
+        let [left, right, tolerance] = numbers.each_ref().map(|of| of[at]);
+        let claim = claim([left, right], &relation, tolerance);
+        vec![fit, name, claim, verdicts[at].to_string()]
     };
-    let rows = (0..rows.len().min(MOST)).map(row).collect();
+    // Those that do not hold come first.
+    let mut order = (0..rows.len()).collect::<Vec<_>>();
+    order.sort_by_key(|at| verdicts[*at] != BROKEN);
+    let shown = order.into_iter().take(MOST).map(row).collect();
+    let number_of = |what: &str| verdicts.iter().filter(|verdict| **verdict == what).count();
+    let title = certificates_title([number_of(HOLDS), number_of(BROKEN), number_of(UNMET)]);
     let columns = ["fit", "certificate", "claim", ""];
-    Ok(Listing::new("Certificates", &columns, rows))
+    Ok(Listing {
+        is_folded: number_of(BROKEN) == 0,
+        ..Listing::new(&title, &columns, shown)
+    })
+}
+
+const HOLDS: &str = "holds";
+const BROKEN: &str = "does not hold";
+const UNMET: &str = "a condition is not met";
+
+fn verdict(holds: Option<&str>) -> &'static str {
+    match holds {
+        Some("true") => HOLDS,
+        Some(_) => BROKEN,
+        None => UNMET,
+    }
+}
+
+/// How many certificates hold, do not hold, and have a condition that is not met.
+fn certificates_title(numbers: [usize; 3]) -> String {
+    let counts = match numbers {
+        [1, 0, 0] => "the only one holds".to_string(),
+        [n, 0, 0] => format!("all {n} hold"),
+        [n, 0, _] => format!("{n} hold"),
+        [n, broken, unmet] => format!("{broken} of {} do not hold", n + broken + unmet),
+    };
+    let unmet = match numbers[2] {
+        0 => String::new(),
+        n => format!("; of {n}, a condition is not met"),
+    };
+    format!("Certificates: {counts}{unmet}")
+}
+
+/// A claim with the rounding that it allows, without which an equality of doubles reads as false.
+fn claim([left, right]: [f64; 2], relation: &str, tolerance: f64) -> String {
+    let relation = relation.replace("<=", "≤");
+    let text = format!("{} {relation} {}", number(left), number(right));
+    match tolerance {
+        t if t > 0.0 => format!("{text} up to {}", number(t)),
+        _ => text,
+    }
 }
 
 /// The fits of a model with their scalar numbers.
@@ -178,7 +224,9 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
     let wanted = [
         "method",
         "rank",
+        "transitions",
         "log_likelihood",
+        "reference_log_likelihood",
         "coherence",
         "objective",
         "held_out",
@@ -187,6 +235,7 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
         "misclassification_bound",
         "converged",
         "certified",
+        "source_sizes",
     ];
     let known = model.columns("fits")?;
     let is_known = |name: &&str| known.iter().any(|k| k == name);
@@ -196,6 +245,10 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
     let columns = columns.collect::<Vec<_>>();
     let rows = model.rows("fits", &columns)?;
     let cells = columns.iter().map(|name| {
+        if *name == "source_sizes" {
+            let sizes = rows.lists(name);
+            return sizes.iter().map(|sizes| sizes_of(sizes)).collect();
+        }
         let (texts, floats) = (rows.texts(name), rows.floats(name));
         let is_text = matches!(*name, "fit" | "method" | "converged" | "certified");
         let cell = |(text, x): (Option<String>, f64)| match text {
@@ -204,16 +257,71 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
         };
         texts.into_iter().zip(floats).map(cell).collect::<Vec<_>>()
     });
-    let cells = cells.collect::<Vec<_>>();
+    let cells = cells.collect::<Vec<Vec<String>>>();
     let kept = columns.iter().zip(&cells);
     // Columns of other methods are empty.
     let kept = kept.filter(|(_, column)| column.iter().any(|cell| cell != "–"));
     let kept = kept.collect::<Vec<_>>();
     let row = |at: usize| kept.iter().map(|(_, column)| column[at].clone()).collect();
-    let columns = kept.iter().map(|(name, _)| name.replace('_', " "));
+    let heading = |name: &str| match name {
+        "reference_log_likelihood" => "log likelihood of reference".to_string(),
+        "source_sizes" => "set sizes".to_string(),
+        name => name.replace('_', " "),
+    };
+    let columns = kept.iter().map(|(name, _)| heading(name));
     Ok(Listing {
-        title: "Fits",
         columns: columns.collect(),
-        rows: (0..rows.len()).map(row).collect(),
+        ..Listing::new("Fits", &[], (0..rows.len()).map(row).collect())
     })
+}
+
+/// At most this number of sizes in a cell.
+const SIZES: usize = 12;
+
+/// The numbers of states in the sets of a fit, in the order of the sets.
+fn sizes_of(sizes: &[f64]) -> String {
+    if sizes.is_empty() {
+        return number(f64::NAN);
+    }
+    let shown = sizes.iter().take(SIZES).map(|x| number(*x));
+    let shown = shown.collect::<Vec<_>>().join(" ");
+    match sizes.len() {
+        n if n > SIZES => format!("{shown} and {} more", n - SIZES),
+        _ => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_show_their_tolerance() {
+        assert_eq!(
+            claim([1.7e-18, 0.0], "=", 1e-9),
+            "1.7000e-18 = 0 up to 1.0000e-9"
+        );
+        assert_eq!(claim([0.5, 1.0], "<=", 0.0), "0.5 ≤ 1");
+        assert_eq!(claim([0.5, 1.0], "<=", f64::NAN), "0.5 ≤ 1");
+    }
+
+    #[test]
+    fn titles_count_certificates() {
+        let shown = [[18, 0, 0], [1, 0, 0], [16, 2, 0], [16, 0, 2]].map(certificates_title);
+        let expected = [
+            "Certificates: all 18 hold",
+            "Certificates: the only one holds",
+            "Certificates: 2 of 18 do not hold",
+            "Certificates: 16 hold; of 2, a condition is not met",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn sizes_of_many_sets_are_cut() {
+        assert_eq!(sizes_of(&[1000.0, 2.0]), "1,000 2");
+        let many = (0..14).map(f64::from).collect::<Vec<_>>();
+        assert!(sizes_of(&many).ends_with(" 10 11 and 2 more"));
+        assert_eq!(sizes_of(&[]), "–");
+    }
 }

@@ -66,11 +66,11 @@ impl Page {
             );
         }
         if !self.listings.is_empty() {
-            out.push_str("<section id=\"run\">\n<h2>The run</h2>\n");
+            out.push_str("<details id=\"run\">\n<summary><h2>The run</h2></summary>\n");
             for listing in &self.listings {
                 listing_html(&mut out, listing);
             }
-            out.push_str("</section>\n");
+            out.push_str("</details>\n");
         }
         out.push_str("</body>\n</html>\n");
         out
@@ -177,8 +177,16 @@ fn listing_html(out: &mut String, listing: &Listing) {
     if listing.rows.is_empty() {
         return;
     }
-    let title = listing.title;
-    let _ = write!(out, "<h3>{title}</h3>\n<div class=\"scroll\"><table>\n<tr>");
+    let title = escape(&listing.title);
+    let [begin, end] = if listing.is_folded {
+        ["<details>\n<summary><h3>", "</h3></summary>\n"]
+    } else {
+        ["<h3>", "</h3>\n"]
+    };
+    let _ = write!(
+        out,
+        "{begin}{title}{end}<div class=\"scroll\"><table>\n<tr>"
+    );
     for name in &listing.columns {
         let _ = write!(out, "<th>{}</th>", escape(name));
     }
@@ -191,6 +199,9 @@ fn listing_html(out: &mut String, listing: &Listing) {
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");
+    if listing.is_folded {
+        out.push_str("</details>\n");
+    }
 }
 
 /// The text of a cell. A browser may break a line after the `-` of a number such as 1.2e-8.
