@@ -517,7 +517,8 @@ pub struct Run {
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub lock_timeout: Age,
 
-    /// Draw the result, as gyre report does, in a file report.html beside the tables.
+    /// Draw the result, as gyre report does, in a file report.html beside the tables. If there is
+    /// nothing to do, the result in place is drawn.
     #[cfg(feature = "report")]
     #[arg(long)]
     pub report: bool,

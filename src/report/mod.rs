@@ -36,7 +36,11 @@ pub(crate) async fn page(
     run: Option<&str>,
     partition: &[(String, String)],
 ) -> Result<Page> {
-    let tables = Tables::open(output, run).await?;
+    page_of(output, &Tables::open(output, run).await?, partition).await
+}
+
+/// The page of the tables of a version.
+async fn page_of(output: &Output, tables: &Tables, partition: &[(String, String)]) -> Result<Page> {
     let mut earlier = tables.current.earlier.iter();
     let at = earlier.position(|run| *run == tables.current.run);
     let before = tables.current.earlier.get(at.map_or(0, |at| at + 1));
@@ -51,7 +55,7 @@ pub(crate) async fn page(
         None => None,
     };
     let record = record(output, &tables.current.run).await?;
-    draw(&tables, before.as_ref(), &record, partition)
+    draw(tables, before.as_ref(), &record, partition)
 }
 
 /// The page of tables, which are compared with earlier ones. `partition` chooses models by the
@@ -133,4 +137,24 @@ pub(crate) async fn write_beside(
     let page = draw(&tables, before.as_ref(), &record, &[])?;
     let path = output.version_file(&staged.run, REPORT);
     output.put(&path, page.html().into_bytes()).await
+}
+
+/// Draws the result in place into the file beside its tables, unless its run has drawn it. Returns
+/// the file, if there is a result.
+///
+/// # Errors
+/// If a table cannot be read, or the page cannot be written.
+pub(crate) async fn draw_in_place(output: &Output) -> Result<Option<String>> {
+    let Some(current) = output.intact().await? else {
+        return Ok(None);
+    };
+    let path = output.version_file(&current.run, REPORT);
+    let marks = output.file_marks(&current.run).await?;
+    // A file that is listed belongs to the commit of the version, and stays as it is.
+    if !marks.files.contains_key(REPORT) {
+        let tables = Tables::of(output, current).await?;
+        let page = page_of(output, &tables, &[]).await?;
+        output.put(&path, page.html().into_bytes()).await?;
+    }
+    Ok(Some(output.show(&path)))
 }

@@ -11,6 +11,9 @@ use crate::plan::pipeline::Pipeline;
 use crate::run::options::Options;
 use std::sync::Arc;
 
+#[cfg(feature = "report")]
+use crate::report::draw_in_place;
+
 #[cfg(feature = "cluster")]
 use crate::cluster::ballista::client::Cluster;
 #[cfg(feature = "cluster")]
@@ -87,6 +90,12 @@ fn run_pipeline(args: &Run, watch: &Arc<Watch>) -> Result<Done> {
                 };
                 watch.set_nothing_to_do(in_place);
                 terminal.say("Nothing to do.");
+                #[cfg(feature = "report")]
+                if args.report
+                    && let Some(page) = draw_in_place(&output).await?
+                {
+                    terminal.say(&format!("report: {page}"));
+                }
                 Ok(Done::Skipped(args.skip_code))
             }
             Some(finished) => Ok(finish(&finished, terminal)),
