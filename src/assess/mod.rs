@@ -23,6 +23,7 @@ pub mod set_tracking;
 pub(crate) mod subspaces;
 #[cfg(test)]
 mod tests;
+pub(crate) mod thin_sets;
 
 use crate::assess::markov::OfSets;
 use crate::evidence::pass::registry::Entry;

@@ -1,5 +1,6 @@
 //! What a run read, dropped and did, from its record; its certificates, from their table.
 
+use crate::assess::thin_sets::{self, thin_sets};
 use crate::error::Result;
 use crate::output::place::Output;
 use crate::report::model::Model;
@@ -244,6 +245,11 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
         .chain(wanted.into_iter().filter(is_known));
     let columns = columns.collect::<Vec<_>>();
     let rows = model.rows("fits", &columns)?;
+    let warnings = warnings(model)?;
+    let warnings = warnings.iter().map(|(_, own)| match own.as_slice() {
+        [] => number(f64::NAN),
+        own => own.join("; "),
+    });
     let cells = columns.iter().map(|name| {
         if *name == "source_sizes" {
             let sizes = rows.lists(name);
@@ -257,8 +263,9 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
         };
         texts.into_iter().zip(floats).map(cell).collect::<Vec<_>>()
     });
+    let cells = cells.chain([warnings.collect()]);
     let cells = cells.collect::<Vec<Vec<String>>>();
-    let kept = columns.iter().zip(&cells);
+    let kept = columns.iter().chain(&["warning"]).zip(&cells);
     // Columns of other methods are empty.
     let kept = kept.filter(|(_, column)| column.iter().any(|cell| cell != "–"));
     let kept = kept.collect::<Vec<_>>();
@@ -273,6 +280,31 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
         columns: columns.collect(),
         ..Listing::new("Fits", &[], (0..rows.len()).map(row).collect())
     })
+}
+
+/// What makes each fit of a model doubtful, in the order of `fits`.
+///
+/// # Errors
+/// If `fits` cannot be read.
+pub(crate) fn warnings(model: &Model<'_>) -> Result<Vec<(String, Vec<String>)>> {
+    let columns = ["fit", "converged", "certified", "weights", "warnings"];
+    let rows = model.rows("fits", &columns)?;
+    let (fits, weights) = (rows.texts("fit"), rows.lists("weights"));
+    let [converged, certified] = ["converged", "certified"].map(|name| rows.texts(name));
+    let own = rows.text_lists("warnings");
+    let of_fit = |at: usize| {
+        let mut found = Vec::new();
+        if converged[at].as_deref() == Some("false") {
+            found.push("it did not converge".to_string());
+        }
+        if certified[at].as_deref() == Some("false") {
+            found.push("a certificate does not hold".to_string());
+        }
+        found.extend(thin_sets::warning(&thin_sets(&weights[at])));
+        found.extend(own[at].iter().cloned());
+        (fits[at].clone().unwrap_or_default(), found)
+    };
+    Ok((0..rows.len()).map(of_fit).collect())
 }
 
 /// At most this number of sizes in a cell.

@@ -2,6 +2,7 @@
 
 use crate::assess::bootstrap::{self, Bootstrap, BootstrapParams};
 use crate::assess::markov::{Chain, Markov};
+use crate::assess::thin_sets::thin_sets;
 use crate::assess::{certificates, kernels};
 use crate::error::{Error, Result, escaped};
 use crate::evidence::counts::csr::Csr;
@@ -686,6 +687,7 @@ fn fit_record(
         objective: metrics.objective,
         singular_values: model.spectrum.iter().map(|s| s.value).collect(),
         source_sizes: metrics.source_sizes.clone(),
+        thin_sets: thin_sets(&metrics.weights),
         timescales,
         timescale_intervals: intervals.filter(|_| plan.resamples() > 0),
         chapman_kolmogorov: deviation.map(|(steps, largest)| Deviation { steps, largest }),

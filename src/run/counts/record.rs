@@ -3,6 +3,7 @@
 use crate::assess::bootstrap::ResampledNumbers;
 use crate::assess::match_sets::Event;
 use crate::assess::set_tracking::{Reference, Set, TrackedSets};
+use crate::assess::thin_sets;
 use crate::error::counted;
 use crate::output::number::{grouped, log_likelihood};
 use crate::run::kind;
@@ -164,6 +165,9 @@ pub struct FitRecord {
     pub singular_values: Vec<f64>,
     /// The number of sources per set.
     pub source_sizes: Vec<usize>,
+    /// Sets with transitions, but under a thousandth of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub thin_sets: Vec<usize>,
     /// Timescales of the sets, longest first, in the unit of the lag (seconds for durations), with
     /// `validation.markov`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -369,6 +373,11 @@ fn notes(f: &mut Formatter<'_>, model: &ModelRecord) -> std::fmt::Result {
             "  {}: {} of {} latent states are empty",
             fit.name, fit.empty_states, fit.rank
         )?;
+    }
+    for fit in &model.fits {
+        if let Some(thin) = thin_sets::warning(&fit.thin_sets) {
+            writeln!(f, "  warning: {}: {thin}", fit.name)?;
+        }
     }
     let compared = model.fits.iter().filter_map(|fit| {
         let lineage = fit.lineage.as_ref()?;
