@@ -2,6 +2,7 @@
 //!
 //! Polars queries the tables, and Kuva draws. This room reads results through `output` alone.
 
+pub(crate) mod answer;
 pub(crate) mod chart;
 pub(crate) mod facts;
 pub mod figure;
@@ -18,8 +19,10 @@ use crate::error::{Error, Kind, Result};
 use crate::output::place::Output;
 use crate::read::paths::current::Current;
 use crate::report::facts::{certificates, fits, of_run, record, seconds};
+use crate::report::figure::Figure;
 use crate::report::model::{Model, models};
 use crate::report::page::{Page, Section};
+use crate::report::style::file_name;
 use crate::report::tables::Tables;
 use serde_json::Value;
 
@@ -99,6 +102,7 @@ pub(crate) fn draw(
             tables.current.run,
             seconds(&text("started"))
         ),
+        answer: answer::of_run(record),
         sections,
         left_out: all.len().saturating_sub(MOST_MODELS),
         listings: of_run(record),
@@ -106,11 +110,41 @@ pub(crate) fn draw(
 }
 
 fn section(model: &Model<'_>, before: Option<&Model<'_>>) -> Result<Section> {
+    let answer = answer::of_model(model)?;
+    let figures = pictures::of_model(model, before)?;
     Ok(Section {
         name: model.name(),
-        figures: pictures::of_model(model, before)?,
+        first: first(&figures, answer.fit.as_deref()),
+        figures,
+        answer,
         listings: vec![fits(model)?, certificates(model)?],
     })
+}
+
+/// Kinds of pictures from that which shows most of a fit. The first that a fit has is drawn large.
+const TELLING: [&str; 6] = [
+    "map",
+    "estimates",
+    "transitions",
+    "embedding",
+    "distortion",
+    "ranks",
+];
+
+/// The picture that shows the answer: one of the fit to look at, or else the first.
+fn first(figures: &[Figure], fit: Option<&str>) -> Option<usize> {
+    let of_fit = fit.and_then(|fit| {
+        let mut kinds = TELLING.iter();
+        kinds.find_map(|kind| {
+            let name = file_name(&format!("{kind}-{fit}"));
+            let is_own = |figure: &Figure| {
+                let rest = figure.name.strip_prefix(&name);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            };
+            figures.iter().position(is_own)
+        })
+    });
+    of_fit.or((!figures.is_empty()).then_some(0))
 }
 
 /// The name of the page inside a version.

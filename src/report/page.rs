@@ -1,6 +1,7 @@
 //! Pictures and tables → one HTML page without scripts, which loads nothing.
 
 use crate::error::escaped;
+use crate::report::answer::Answer;
 use crate::report::facts::Listing;
 use crate::report::figure::Figure;
 use crate::report::style::{escape, short};
@@ -17,6 +18,10 @@ const NAME: usize = 120;
 pub(crate) struct Section {
     /// Its heading; empty for a result with one model.
     pub name: String,
+    /// What it says first.
+    pub answer: Answer,
+    /// The index of the picture that shows the answer, which is drawn large.
+    pub first: Option<usize>,
     /// Its pictures.
     pub figures: Vec<Figure>,
     /// Its tables.
@@ -29,11 +34,13 @@ pub(crate) struct Page {
     pub title: String,
     /// When and by which run the result was made.
     pub subtitle: String,
+    /// What holds for the whole run.
+    pub answer: Answer,
     /// A section per partition and lag.
     pub sections: Vec<Section>,
     /// Partitions and lags for which there is no space.
     pub left_out: usize,
-    /// What holds for the whole run.
+    /// How the run went.
     pub listings: Vec<Listing>,
 }
 
@@ -51,6 +58,7 @@ impl Page {
             include_str!("page.css"),
             escape(&escaped(&self.subtitle)),
         );
+        self.begin(&mut out);
         if self.sections.len() > 1 {
             out.push_str(&self.index());
         }
@@ -76,6 +84,20 @@ impl Page {
         out
     }
 
+    /// The answer of the run, and that of the only model.
+    fn begin(&self, out: &mut String) {
+        let (mut sentences, mut warnings) = (Vec::new(), Vec::new());
+        let only = match self.sections.as_slice() {
+            [only] => Some(&only.answer),
+            _ => None,
+        };
+        for answer in [Some(&self.answer), only].into_iter().flatten() {
+            sentences.extend(answer.sentences.iter().cloned());
+            warnings.extend(answer.warnings.iter().cloned());
+        }
+        answer_html(out, &sentences, &warnings);
+    }
+
     /// Links to the sections, each with its first picture.
     fn index(&self) -> String {
         let mut out = "<nav>\n<ul class=\"index\">\n".to_string();
@@ -83,7 +105,8 @@ impl Page {
             let name = escape(&short(&section.name, NAME));
             let _ = write!(out, "<li><a href=\"#model-{at}\"><bdi>{name}</bdi>");
             // Small pictures repeat large ones: only where there is space for both.
-            if let Some(figure) = section.figures.first().filter(|f| f.svg.len() < 60_000) {
+            let first = section.first.and_then(|at| section.figures.get(at));
+            if let Some(figure) = first.filter(|f| f.svg.len() < 60_000) {
                 let of = format!("index{at}");
                 let _ = write!(out, "<figure>{}</figure>", inline(figure, &of));
             }
@@ -102,13 +125,41 @@ impl Page {
     }
 }
 
+/// Writes what a page or a section begins with.
+fn answer_html(out: &mut String, sentences: &[String], warnings: &[String]) {
+    let shown = |text: &String| escape(&escaped(text));
+    if !sentences.is_empty() {
+        let text = sentences.iter().map(shown).collect::<Vec<_>>().join(" ");
+        let _ = writeln!(out, "<p class=\"answer\">{text}</p>");
+    }
+    if !warnings.is_empty() {
+        out.push_str("<ul class=\"warnings\">\n");
+        for warning in warnings {
+            let _ = writeln!(out, "<li><bdi>{}</bdi></li>", shown(warning));
+        }
+        out.push_str("</ul>\n");
+    }
+}
+
 /// Writes a section; returns the number of pictures that are left out.
-fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
+fn section_html(out: &mut String, section_at: usize, section: &Section) -> usize {
     let mut missing = 0;
-    let _ = writeln!(out, "<section id=\"model-{at}\">");
+    let _ = writeln!(out, "<section id=\"model-{section_at}\">");
     if !section.name.is_empty() {
         let name = escape(&short(&section.name, NAME));
         let _ = writeln!(out, "<h2><bdi>{name}</bdi></h2>");
+        let Answer {
+            sentences,
+            warnings,
+            ..
+        } = &section.answer;
+        answer_html(out, sentences, warnings);
+    }
+    let first = section.first.and_then(|at| section.figures.get(at));
+    if let Some(figure) = first {
+        let _ = writeln!(out, "<div class=\"first\">");
+        figure_html(out, figure, &format!("m{section_at}f0"));
+        let _ = writeln!(out, "<p>{}</p>\n</div>", escape(figure.caption));
     }
     let (fits, others) = section.listings.split_at(section.listings.len().min(1));
     for listing in fits {
@@ -118,9 +169,12 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
     let mut k = 0;
     // Pictures of one kind share what is to be said about them.
     let mut seen = HashSet::new();
-    let captions = section.figures.iter().map(|f| f.caption);
+    let others_than = |at: &usize| Some(*at) != section.first;
+    let figures = (0..section.figures.len()).filter(others_than);
+    let figures = figures.map(|at| &section.figures[at]).collect::<Vec<_>>();
+    let captions = figures.iter().map(|f| f.caption);
     for caption in captions.filter(|caption| seen.insert(*caption)) {
-        let group = section.figures.iter().filter(|f| f.caption == caption);
+        let group = figures.iter().copied().filter(|f| f.caption == caption);
         let group = group.collect::<Vec<_>>();
         let caption = escape(caption);
         let n = group.len().min(4);
@@ -143,12 +197,7 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
             if out.len() + figure.svg.len() > MOST_BYTES {
                 missing += 1;
             } else {
-                let title = escape(&short(&figure.title, NAME));
-                let drawn = inline(figure, &format!("m{at}f{k}"));
-                let _ = writeln!(
-                    out,
-                    "<figure>\n{drawn}\n<figcaption><bdi>{title}</bdi></figcaption>\n</figure>"
-                );
+                figure_html(out, figure, &format!("m{section_at}f{k}"));
             }
             if ends {
                 out.push_str("</div>\n");
@@ -162,6 +211,16 @@ fn section_html(out: &mut String, at: usize, section: &Section) -> usize {
     }
     out.push_str("</section>\n");
     missing
+}
+
+/// Writes a picture below its title.
+fn figure_html(out: &mut String, figure: &Figure, unique: &str) {
+    let title = escape(&short(&figure.title, NAME));
+    let drawn = inline(figure, unique);
+    let _ = writeln!(
+        out,
+        "<figure>\n{drawn}\n<figcaption><bdi>{title}</bdi></figcaption>\n</figure>"
+    );
 }
 
 /// A drawing for the page: with a description, and with ids that no other drawing has.
