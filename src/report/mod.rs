@@ -12,6 +12,7 @@ pub mod model;
 pub(crate) mod overview;
 pub(crate) mod page;
 pub(crate) mod pictures;
+pub(crate) mod states;
 pub mod style;
 pub mod tables;
 
@@ -112,12 +113,17 @@ pub(crate) fn draw(
 fn section(model: &Model<'_>, before: Option<&Model<'_>>) -> Result<Section> {
     let answer = answer::of_model(model)?;
     let figures = pictures::of_model(model, before)?;
+    let states = states::listings(model, answer.fit.as_deref())?;
+    let (mut below, above): (Vec<_>, Vec<_>) = states.into_iter().partition(|one| one.is_folded);
+    below.push(certificates(model)?);
+    let above = [fits(model)?].into_iter().chain(above).collect();
     Ok(Section {
         name: model.name(),
         first: first(&figures, answer.fit.as_deref()),
         figures,
         answer,
-        listings: vec![fits(model)?, certificates(model)?],
+        above,
+        below,
     })
 }
 

@@ -14,6 +14,9 @@ const MOST_BYTES: usize = 4_600_000;
 /// Names longer than this are shortened.
 const NAME: usize = 120;
 
+/// Sentences and lists longer than this are shortened.
+const TEXT: usize = 600;
+
 /// A part of the page.
 pub(crate) struct Section {
     /// Its heading; empty for a result with one model.
@@ -24,8 +27,10 @@ pub(crate) struct Section {
     pub first: Option<usize>,
     /// Its pictures.
     pub figures: Vec<Figure>,
-    /// Its tables.
-    pub listings: Vec<Listing>,
+    /// Tables above the pictures.
+    pub above: Vec<Listing>,
+    /// Tables below them.
+    pub below: Vec<Listing>,
 }
 
 /// The whole page.
@@ -64,7 +69,7 @@ impl Page {
         }
         let mut missing = 0;
         for (at, section) in self.sections.iter().enumerate() {
-            missing += section_html(&mut out, at, section);
+            missing += section_html(&mut out, at, section, self.sections.len() == 1);
         }
         if missing > 0 {
             let _ = writeln!(
@@ -142,27 +147,28 @@ fn answer_html(out: &mut String, sentences: &[String], warnings: &[String]) {
 }
 
 /// Writes a section; returns the number of pictures that are left out.
-fn section_html(out: &mut String, section_at: usize, section: &Section) -> usize {
+fn section_html(out: &mut String, section_at: usize, section: &Section, is_only: bool) -> usize {
     let mut missing = 0;
     let _ = writeln!(out, "<section id=\"model-{section_at}\">");
     if !section.name.is_empty() {
         let name = escape(&short(&section.name, NAME));
         let _ = writeln!(out, "<h2><bdi>{name}</bdi></h2>");
-        let Answer {
-            sentences,
-            warnings,
-            ..
-        } = &section.answer;
-        answer_html(out, sentences, warnings);
+    }
+    // The page has said it for its only model.
+    if !is_only {
+        answer_html(out, &section.answer.sentences, &section.answer.warnings);
     }
     let first = section.first.and_then(|at| section.figures.get(at));
     if let Some(figure) = first {
-        let _ = writeln!(out, "<div class=\"first\">");
-        figure_html(out, figure, &format!("m{section_at}f0"));
-        let _ = writeln!(out, "<p>{}</p>\n</div>", escape(figure.caption));
+        if out.len() + figure.svg.len() > MOST_BYTES {
+            missing += 1;
+        } else {
+            out.push_str("<div class=\"first\">\n");
+            figure_html(out, figure, &format!("m{section_at}f0"));
+            let _ = writeln!(out, "<p>{}</p>\n</div>", escape(figure.caption));
+        }
     }
-    let (fits, others) = section.listings.split_at(section.listings.len().min(1));
-    for listing in fits {
+    for listing in &section.above {
         listing_html(out, listing);
     }
     out.push_str("<div class=\"kinds\">\n");
@@ -206,7 +212,7 @@ fn section_html(out: &mut String, section_at: usize, section: &Section) -> usize
         out.push_str("</div>\n</div>\n");
     }
     out.push_str("</div>\n");
-    for listing in others {
+    for listing in &section.below {
         listing_html(out, listing);
     }
     out.push_str("</section>\n");
@@ -252,8 +258,10 @@ fn listing_html(out: &mut String, listing: &Listing) {
     out.push_str("</tr>\n");
     for row in &listing.rows {
         out.push_str("<tr>");
-        for cell in row {
-            let _ = write!(out, "<td><bdi>{}</bdi></td>", cell_html(&short(cell, NAME)));
+        for (at, cell) in row.iter().enumerate() {
+            // The last column has sentences and lists.
+            let most = if at + 1 == row.len() { TEXT } else { NAME };
+            let _ = write!(out, "<td><bdi>{}</bdi></td>", cell_html(&short(cell, most)));
         }
         out.push_str("</tr>\n");
     }
