@@ -84,7 +84,8 @@ Examples:
 const REPORT_EXAMPLES: &str = "\
 Examples:
   gyre report out/ocean
-  gyre report out/ocean --format svg -o pictures";
+  gyre report out/ocean --format svg -o pictures
+  gyre report out/tracking --trajectory 21";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
@@ -735,6 +736,11 @@ pub struct Report {
     /// repeated.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub partition: Vec<(String, String)>,
+
+    /// Draw the estimates of this trajectory instead of those of the first one. If several columns
+    /// identify it, write their values with commas between them.
+    #[arg(long, value_name = "KEY")]
+    pub trajectory: Option<String>,
 }
 
 #[cfg(feature = "report")]

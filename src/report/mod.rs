@@ -23,6 +23,7 @@ use crate::report::facts::{certificates, fits, of_run, record, seconds};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, models};
 use crate::report::page::{Page, Section};
+use crate::report::pictures::asked::Asked;
 use crate::report::style::file_name;
 use crate::report::tables::Tables;
 use serde_json::Value;
@@ -30,17 +31,21 @@ use serde_json::Value;
 /// A page has at most this number of partitions and lags.
 pub(crate) const MOST_MODELS: usize = 24;
 
+/// What a user chooses to see.
+#[derive(Default)]
+pub(crate) struct Choice<'a> {
+    /// Values that the keys of the models have.
+    pub partition: &'a [(String, String)],
+    /// The key of the trajectory of estimates.
+    pub trajectory: Option<&'a str>,
+}
+
 /// The pictures and tables of the result in place, or of the version of an earlier run.
-/// `partition` chooses models by the values of their keys.
 ///
 /// # Errors
 /// If there is no such result, or a table cannot be read.
-pub(crate) async fn page(
-    output: &Output,
-    run: Option<&str>,
-    partition: &[(String, String)],
-) -> Result<Page> {
-    page_of(output, &Tables::open(output, run).await?, partition).await
+pub(crate) async fn page(output: &Output, run: Option<&str>, choice: &Choice<'_>) -> Result<Page> {
+    page_of(output, &Tables::open(output, run).await?, choice).await
 }
 
 /// The page of the tables of a version.
@@ -59,22 +64,21 @@ async fn page_of(output: &Output, tables: &Tables, partition: &[(String, String)
         None => None,
     };
     let record = record(output, &tables.current.run).await?;
-    draw(tables, before.as_ref(), &record, partition)
+    draw(tables, before.as_ref(), &record, choice)
 }
 
-/// The page of tables, which are compared with earlier ones. `partition` chooses models by the
-/// values of their keys.
+/// The page of tables, which are compared with earlier ones.
 ///
 /// # Errors
-/// If a table cannot be read, or no model has these keys.
+/// If a table cannot be read, or there is nothing that was chosen.
 pub(crate) fn draw(
     tables: &Tables,
     before: Option<&Tables>,
     record: &Value,
-    partition: &[(String, String)],
+    choice: &Choice<'_>,
 ) -> Result<Page> {
     let mut all = models(tables)?;
-    for (key, value) in partition {
+    for (key, value) in choice.partition {
         all.retain(|model| {
             let mut keys = model.keys.iter();
             keys.any(|(k, v)| k == key && v.as_ref() == Some(value))
@@ -90,10 +94,22 @@ pub(crate) fn draw(
         Some(before) => models(before)?,
         None => Vec::new(),
     };
+    let asked = Asked::new(choice.trajectory, record);
     let mut sections = Vec::new();
     for model in all.iter().take(MOST_MODELS) {
         let before = earlier.iter().find(|m| m.keys == model.keys);
-        sections.push(section(model, before)?);
+        sections.push(section(model, before, &asked)?);
+    }
+    let has_estimates =
+        |one: &Section| one.figures.iter().any(|f| f.name.starts_with("estimates-"));
+    if let Some(key) = choice
+        .trajectory
+        .filter(|_| !sections.iter().any(has_estimates))
+    {
+        return Err(Error::spec(format!(
+            "{} has no estimates of a trajectory {key}",
+            tables.shown
+        )));
     }
     let text = |key: &str| record[key].as_str().unwrap_or_default().to_string();
     Ok(Page {
@@ -110,9 +126,9 @@ pub(crate) fn draw(
     })
 }
 
-fn section(model: &Model<'_>, before: Option<&Model<'_>>) -> Result<Section> {
+fn section(model: &Model<'_>, before: Option<&Model<'_>>, asked: &Asked<'_>) -> Result<Section> {
     let answer = answer::of_model(model)?;
-    let figures = pictures::of_model(model, before)?;
+    let figures = pictures::of_model(model, before, asked)?;
     let states = states::listings(model, answer.fit.as_deref())?;
     let (mut below, above): (Vec<_>, Vec<_>) = states.into_iter().partition(|one| one.is_folded);
     below.push(certificates(model)?);
@@ -174,7 +190,7 @@ pub(crate) async fn write_beside(
         None => None,
     };
     let record = record(output, &staged.run).await?;
-    let page = draw(&tables, before.as_ref(), &record, &[])?;
+    let page = draw(&tables, before.as_ref(), &record, &Choice::default())?;
     let path = output.version_file(&staged.run, REPORT);
     output.put(&path, page.html().into_bytes()).await
 }
@@ -193,7 +209,7 @@ pub(crate) async fn draw_in_place(output: &Output) -> Result<Option<String>> {
     // A file that is listed belongs to the commit of the version, and stays as it is.
     if !marks.files.contains_key(REPORT) {
         let tables = Tables::of(output, current).await?;
-        let page = page_of(output, &tables, &[]).await?;
+        let page = page_of(output, &tables, &Choice::default()).await?;
         output.put(&path, page.html().into_bytes()).await?;
     }
     Ok(Some(output.show(&path)))

@@ -3,7 +3,8 @@
 use crate::error::Result;
 use crate::report::tables::{Tables, failed};
 use polars::prelude::{
-    Column, DataFrame, DataType, Engine, Expr, LazyFrame, PlSmallStr, UniqueKeepStrategy, col, lit,
+    Column, DataFrame, DataType, Engine, Expr, LazyFrame, PlSmallStr, TimeUnit, UniqueKeepStrategy,
+    col, lit,
 };
 
 /// One partition and lag of a result.
@@ -203,6 +204,25 @@ impl ResultRows {
             Some(numbers) => numbers.iter().map(|x| x.unwrap_or(f64::NAN)).collect(),
             None => vec![f64::NAN; self.len()],
         }
+    }
+
+    /// A column of timestamps or dates in seconds since 1970; nothing for other columns.
+    pub(crate) fn seconds(&self, name: &str) -> Option<Vec<f64>> {
+        let column = self.column(name)?;
+        let per_second = match column.dtype() {
+            DataType::Datetime(TimeUnit::Nanoseconds, _) => 1e9,
+            DataType::Datetime(TimeUnit::Microseconds, _) => 1e6,
+            DataType::Datetime(TimeUnit::Milliseconds, _) => 1e3,
+            DataType::Date => 1.0 / 86_400.0,
+            _ => return None,
+        };
+        let numbers = column.cast(&DataType::Int64).ok()?;
+        let numbers = numbers.i64().ok()?.iter();
+        Some(
+            numbers
+                .map(|x| x.map_or(f64::NAN, |x| x as f64 / per_second))
+                .collect(),
+        )
     }
 
     /// A column as text; nothing for null and for a column that is not there.

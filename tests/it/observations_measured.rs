@@ -277,9 +277,19 @@ fn pictures_say_what_estimates_are() {
         std::fs::read_to_string(file).expect("a picture")
     };
     let found = picture("estimates-walk-0");
-    let alt = "Estimates of walk, level of the state, with two standard deviations, over 6 rows.<";
+    let alt = "Estimates of walk, level of the state from a, b, with two standard deviations, over 6 \
+               rows, trajectory 7.<";
     assert!(found.contains(alt), "{found}");
     assert!(!found.contains("known state"), "{found}");
+    let draw = "report out --format svg -o pictures --trajectory";
+    lake.line(&format!("{draw} 9")).succeeds();
+    let file = lake.path("pictures/estimates-walk-0.svg");
+    let second = std::fs::read_to_string(file).expect("a picture");
+    assert!(second.contains("over 4 rows, trajectory 9.<"), "{second}");
+    let refused = lake.line(&format!("{draw} 8"));
+    let refused = refused.fails_with(2);
+    let message = "no estimates of a trajectory 8";
+    assert!(refused.err.contains(message), "{}", refused.err);
 
     lake.runs_text(&of_kernels());
     let variances = lake.read("estimates").lists("kb_variance");

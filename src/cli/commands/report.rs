@@ -6,7 +6,7 @@ use crate::cli::terminal::{Done, Terminal, runtime_of_one_thread};
 use crate::error::Result;
 use crate::output::place::{Companion, Output};
 use crate::read::paths::current::Current;
-use crate::report::{page, write_beside};
+use crate::report::{Choice, page, write_beside};
 use crate::store::Stores;
 use async_trait::async_trait;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,11 @@ pub(super) fn report(args: &Report, terminal: &dyn Terminal) -> Result<Done> {
     let runtime = runtime_of_one_thread()?;
     let output = Output::open(&args.output, &Stores::default())?;
     let run = args.version.as_deref();
-    let page = runtime.block_on(page(&output, run, &args.partition))?;
+    let choice = Choice {
+        partition: &args.partition,
+        trajectory: args.trajectory.as_deref(),
+    };
+    let page = runtime.block_on(page(&output, run, &choice))?;
     match args.format {
         ReportFormat::Html => {
             let to = or(&args.to, "report.html");

@@ -4,7 +4,8 @@ use crate::error::{Result, counted};
 use crate::report::chart::{Mark, Series, lines};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, ResultRows, column};
-use crate::report::style::number;
+use crate::report::pictures::asked::Asked;
+use crate::report::style::{listed, number, short};
 use polars::prelude::{DataType, lit};
 use std::collections::BTreeMap;
 
@@ -15,16 +16,16 @@ const ROWS: u32 = 100;
 const COORDINATES: usize = 2;
 
 const OVER_TIME: &str = "The estimated mean of a coordinate of the state with a band of two \
-    standard deviations, and the known states, over the first rows of the first trajectory. \
+    standard deviations, and the known states, over the first rows of one trajectory. \
     About 19 of 20 known states should be in the band. The band says how certain the filter is, and not how \
     right: compare the test error of the fit.";
 
 const WITHOUT_STATES: &str = "The estimated mean of a number of the state with a band of two \
-    standard deviations, over the first rows of the first trajectory. No row has a known state, so \
+    standard deviations, over the first rows of one trajectory. No row has a known state, so \
     nothing says how right the filter is: compare the log scores of the fits.";
 
 const WITHOUT_WIDTH: &str = "The estimated mean of a coordinate of the state with a band of two \
-    standard deviations, and the known states, over the first rows of the first trajectory. The band \
+    standard deviations, and the known states, over the first rows of one trajectory. The band \
     has no width at the marked rows: their weights, of which some are negative, give no variance \
     above 0. That does not say that the filter is certain there. The band says how certain the filter \
     is, and not how right: compare the test error of the fit.";
@@ -41,8 +42,13 @@ const ROW_BY_ROW: &str = "The estimated mean of a coordinate of the state with t
 /// The estimates of all fits.
 ///
 /// # Errors
-/// If `estimates` or `trajectories` cannot be read.
-pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>> {
+/// If `estimates` or `trajectories` cannot be read, or the key of the trajectory has another number
+/// of values than trajectories have columns.
+pub(crate) fn figures(
+    model: &Model<'_>,
+    fits: &[String],
+    asked: &Asked<'_>,
+) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let columns = model.columns("estimates")?;
     let means = fits.iter().map(|fit| format!("{fit}_mean"));
@@ -54,8 +60,11 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
         return Ok(figures);
     }
     let n = of_trajectories(model)?;
+    let trajectory = &keys[..n.unwrap_or(0).min(keys.len())];
     let chart = Chart {
-        trajectory: &keys[..n.unwrap_or(0).min(keys.len())],
+        trajectory,
+        asked: asked.values(trajectory)?,
+        observation: listed(&asked.observation),
         time: n.and_then(|n| keys.get(n).copied()),
     };
     let is_known = columns.iter().any(|name| name == KNOWN);
@@ -67,7 +76,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
         if columns.contains(&format!("{fit}_mean")) {
             let of = OfFit {
                 name: fit,
-                state: names.get(fit).map_or(&[], Vec::as_slice),
+                state: names.get(fit).unwrap_or(&asked.state),
                 has_weights: columns.contains(&format!("{fit}_weight_sum")),
                 is_known,
             };
@@ -92,7 +101,7 @@ fn state_names(model: &Model<'_>) -> Result<BTreeMap<String, Vec<String>>> {
 #[derive(Clone, Copy)]
 struct OfFit<'a> {
     name: &'a str,
-    /// The names of the numbers of the state, if no row has a state; else empty.
+    /// The names of the numbers of the state; empty if they are not known.
     state: &'a [String],
     /// Whether estimates are by weights of training rows.
     has_weights: bool,
@@ -137,50 +146,77 @@ pub(crate) fn split_column(model: &Model<'_>) -> Result<Option<String>> {
 /// The columns that a chart needs beside those of the fit.
 struct Chart<'a> {
     trajectory: &'a [&'a str],
+    /// The values of the columns of the trajectory to draw; nothing for the first one.
+    asked: Option<Vec<&'a str>>,
+    /// The columns of the observation; empty if they are not known.
+    observation: String,
     /// Nothing if rows are independent.
     time: Option<&'a str>,
 }
 
 impl Chart<'_> {
     fn figures(&self, model: &Model<'_>, fit: OfFit<'_>) -> Result<Vec<Figure>> {
-        let rows = self.rows(model, fit.name, fit.is_known)?;
-        let means = rows.lists(&format!("{}_mean", fit.name));
+        let key = self.key(model)?;
+        let rows = self.rows(model, fit, &key)?;
+        let clock = self.time.and_then(|time| Clock::of(&rows, time));
+        let from = clock.as_ref().map(|clock| format!(" from {}", clock.first));
+        let drawn = Drawn {
+            name: trajectory_name(&key) + &from.unwrap_or_default(),
+            axis: self.axis(&rows, clock),
+            rows,
+        };
+        let means = drawn.rows.lists(&format!("{}_mean", fit.name));
         let width = means.iter().map(Vec::len).max().unwrap_or_default();
-        let all = (0..width.min(COORDINATES)).filter_map(|k| self.figure(&rows, fit, k));
+        let all = (0..width.min(COORDINATES)).filter_map(|k| self.figure(&drawn, fit, k));
         Ok(all.collect())
     }
 
-    /// The rows of the first trajectory, or the first rows.
-    fn rows(&self, model: &Model<'_>, fit: &str, is_known: bool) -> Result<ResultRows> {
+    /// The values of the columns of the trajectory that is drawn.
+    fn key(&self, model: &Model<'_>) -> Result<Vec<Option<String>>> {
+        if let Some(asked) = &self.asked {
+            return Ok(asked.iter().map(|value| Some(value.to_string())).collect());
+        }
+        if self.trajectory.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys = self.trajectory.iter();
+        let keys = keys.map(|name| column(name).cast(DataType::String));
+        let first = model.scan("estimates")?;
+        let first = first.select(keys.collect::<Vec<_>>()).limit(1);
+        let first = model.collect("estimates", first)?;
+        let of = |name: &&str| first.texts(name).into_iter().next().flatten();
+        Ok(self.trajectory.iter().map(of).collect())
+    }
+
+    /// The first rows of a trajectory, or of the table.
+    fn rows(
+        &self,
+        model: &Model<'_>,
+        fit: OfFit<'_>,
+        key: &[Option<String>],
+    ) -> Result<ResultRows> {
         let mut query = model.scan("estimates")?;
-        if !self.trajectory.is_empty() {
-            let keys = self.trajectory.iter();
-            let keys = keys.map(|name| column(name).cast(DataType::String));
-            let first = query.clone().select(keys.collect::<Vec<_>>()).limit(1);
-            let first = model.collect("estimates", first)?;
-            for name in self.trajectory {
-                let value = first.texts(name).into_iter().next().flatten();
-                let key = column(name).cast(DataType::String);
-                query = query.filter(match value {
-                    Some(value) => key.eq(lit(value)),
-                    None => key.is_null(),
-                });
-            }
+        for (name, value) in self.trajectory.iter().zip(key) {
+            let own = column(name).cast(DataType::String);
+            query = query.filter(match value {
+                Some(value) => own.eq(lit(value.as_str())),
+                None => own.is_null(),
+            });
         }
         if self.time.is_none() {
             query = query.filter(column(KNOWN).is_not_null());
         }
-        let [mean, variance] = ["mean", "variance"].map(|what| format!("{fit}_{what}"));
+        let [mean, variance] = ["mean", "variance"].map(|what| format!("{}_{what}", fit.name));
         let mut wanted = vec![mean.as_str(), variance.as_str()];
         wanted.extend(self.time);
-        if is_known {
+        if fit.is_known {
             wanted.push(KNOWN);
         }
         let wanted = wanted.into_iter().map(column).collect::<Vec<_>>();
         model.collect("estimates", query.select(wanted).limit(ROWS))
     }
 
-    fn figure(&self, rows: &ResultRows, of: OfFit<'_>, k: usize) -> Option<Figure> {
+    fn figure(&self, drawn: &Drawn, of: OfFit<'_>, k: usize) -> Option<Figure> {
         let (
             fit,
             Marks {
@@ -189,11 +225,8 @@ impl Chart<'_> {
                 flat,
                 inside,
             },
-        ) = (of.name, self.marks(rows, of, k));
-        let coordinate = match of.state.get(k) {
-            Some(name) => name.clone(),
-            None => format!("coordinate {k}"),
-        };
+        ) = (of.name, self.marks(drawn, of, k));
+        let coordinate = of.number_name(k);
         let (n_known, n_flat) = (states.len(), flat.len());
         let is_flat = n_flat > 0;
         let (mut series, caption) = match self.time {
@@ -226,11 +259,16 @@ impl Chart<'_> {
         if is_flat {
             series.push(Series::points("no variance", flat));
         }
-        let svg = lines(&series, [self.label(rows), &coordinate], false)?;
+        let svg = lines(&series, [&drawn.axis.label, &coordinate], false)?;
+        let from = match self.observation.as_str() {
+            "" => String::new(),
+            names => format!(" from {names}"),
+        };
         let mut alt = format!(
-            "Estimates of {fit}, {coordinate} of the state, with two standard deviations, over {} \
-             rows.",
-            rows.len()
+            "Estimates of {fit}, {coordinate} of the state{from}, with two standard deviations, \
+             over {} rows{}.",
+            drawn.rows.len(),
+            drawn.name
         );
         if of.is_known {
             let known = "known states are within two standard deviations.";
@@ -240,7 +278,7 @@ impl Chart<'_> {
             let flat = counted(n_flat, "row");
             alt.push_str(&format!(" The weights of {flat} give no variance."));
         }
-        let title = format!("{fit}: estimates, {coordinate}");
+        let title = format!("{fit}: estimates of {coordinate}{from}{}", drawn.name);
         let name = format!("{fit}-{k}");
         Some(Figure::new(
             ["estimates", &name],
@@ -251,27 +289,44 @@ impl Chart<'_> {
         ))
     }
 
-    /// What the first axis is.
-    fn label(&self, rows: &ResultRows) -> &str {
-        match self.time {
-            None => "known state",
-            Some(time) if rows.is_number(time) => time,
-            Some(_) => "row of the trajectory",
+    /// The first axis.
+    fn axis(&self, rows: &ResultRows, clock: Option<Clock>) -> Axis {
+        match (self.time, clock) {
+            (None, _) => Axis {
+                name: "known state".to_string(),
+                label: "known state".to_string(),
+                at: Vec::new(),
+            },
+            (Some(time), Some(clock)) => Axis {
+                name: time.to_string(),
+                label: format!("{time} ({})", clock.unit),
+                at: clock.at,
+            },
+            (Some(time), None) if rows.is_number(time) => Axis {
+                name: time.to_string(),
+                label: time.to_string(),
+                at: rows.floats(time),
+            },
+            (Some(_), None) => Axis {
+                name: "row of the trajectory".to_string(),
+                label: "row of the trajectory".to_string(),
+                at: (0..rows.len()).map(|row| row as f64).collect(),
+            },
         }
     }
 
     /// The rows in a chart of number `k` of the state.
-    fn marks(&self, rows: &ResultRows, fit: OfFit<'_>, k: usize) -> Marks {
+    fn marks(&self, drawn: &Drawn, fit: OfFit<'_>, k: usize) -> Marks {
+        let rows = &drawn.rows;
         let at_k = |list: Vec<f64>| list.get(k).copied().unwrap_or(f64::NAN);
         let of = |name: &str| rows.lists(name).into_iter().map(at_k).collect::<Vec<_>>();
         let [means, variances] =
             ["mean", "variance"].map(|what| of(&format!("{}_{what}", fit.name)));
         let known = of(KNOWN);
-        let label = self.label(rows);
+        let label = &drawn.axis.name;
         let x = match self.time {
-            None => known.clone(),
-            Some(time) if rows.is_number(time) => rows.floats(time),
-            Some(_) => (0..rows.len()).map(|row| row as f64).collect(),
+            None => &known,
+            Some(_) => &drawn.axis.at,
         };
         let mut marks = Marks::default();
         for row in 0..rows.len() {
@@ -299,6 +354,79 @@ impl Chart<'_> {
             }
         }
         marks
+    }
+}
+
+/// What charts of one fit share.
+struct Drawn {
+    rows: ResultRows,
+    /// The trajectory in words, after a comma; empty if rows have none.
+    name: String,
+    axis: Axis,
+}
+
+/// The first axis of a chart.
+struct Axis {
+    /// What it is, for tooltips.
+    name: String,
+    /// The same with its unit.
+    label: String,
+    /// Where the rows are; empty if that is their known state.
+    at: Vec<f64>,
+}
+
+/// Times of rows since the first one.
+struct Clock {
+    unit: &'static str,
+    /// The first time.
+    first: String,
+    at: Vec<f64>,
+}
+
+impl Clock {
+    /// The times of a column of timestamps or dates; nothing for other columns.
+    fn of(rows: &ResultRows, time: &str) -> Option<Clock> {
+        let seconds = rows.seconds(time)?;
+        let start = *seconds.first()?;
+        let first = rows.texts(time).into_iter().next().flatten()?;
+        let span = seconds.iter().map(|x| x - start).fold(0.0, f64::max);
+        let (unit, length) = match span {
+            s if s <= 300.0 => ("s", 1.0),
+            s if s <= 3.0 * 3600.0 => ("min", 60.0),
+            s if s <= 4.0 * 86_400.0 => ("h", 3600.0),
+            _ => ("d", 86_400.0),
+        };
+        let at = seconds.iter().map(|x| (x - start) / length).collect();
+        // Zeros after the second say nothing.
+        let first = match first.split_once('.') {
+            Some((whole, rest)) if rest.bytes().all(|b| b == b'0') => whole.to_string(),
+            _ => first,
+        };
+        Some(Clock { unit, first, at })
+    }
+}
+
+/// A trajectory in words.
+fn trajectory_name(key: &[Option<String>]) -> String {
+    if key.is_empty() {
+        return String::new();
+    }
+    let values = key
+        .iter()
+        .map(|value| short(value.as_deref().unwrap_or("null"), 40));
+    format!(", trajectory {}", listed(values))
+}
+
+impl OfFit<'_> {
+    /// The name of number `k` of the state. A state in one column of lists has one name.
+    fn number_name(&self, k: usize) -> String {
+        match self.state {
+            [list] if k > 0 => format!("{list}[{k}]"),
+            names => match names.get(k) {
+                Some(name) => name.clone(),
+                None => format!("coordinate {k}"),
+            },
+        }
     }
 }
 

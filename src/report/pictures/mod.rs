@@ -1,5 +1,6 @@
 //! The pictures of a model: one file per kind of table.
 
+pub(crate) mod asked;
 pub(crate) mod changes;
 pub(crate) mod clouds;
 pub(crate) mod distortion;
@@ -17,6 +18,7 @@ pub(crate) mod timescales;
 use crate::error::Result;
 use crate::report::figure::Figure;
 use crate::report::model::Model;
+use crate::report::pictures::asked::Asked;
 
 /// The names of the fits of a model, in the order of their table.
 ///
@@ -31,7 +33,11 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// If a table cannot be read.
-pub(crate) fn of_model(model: &Model<'_>, earlier: Option<&Model<'_>>) -> Result<Vec<Figure>> {
+pub(crate) fn of_model(
+    model: &Model<'_>,
+    earlier: Option<&Model<'_>>,
+    asked: &Asked<'_>,
+) -> Result<Vec<Figure>> {
     let fits = fits(model)?;
     let mut figures = maps::figures(model, &fits)?;
     figures.extend(clouds::figures(model, &fits)?);
@@ -44,7 +50,7 @@ pub(crate) fn of_model(model: &Model<'_>, earlier: Option<&Model<'_>>) -> Result
     if let Some(earlier) = earlier {
         figures.extend(changes::figures(model, earlier, &fits)?);
     }
-    figures.extend(estimates::figures(model, &fits)?);
+    figures.extend(estimates::figures(model, &fits, asked)?);
     figures.extend(errors::figures(model, &fits)?);
     figures.extend(rows::figures(model, &fits)?);
     figures.extend(distortion::figures(model, &fits)?);

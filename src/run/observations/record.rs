@@ -9,6 +9,7 @@ use crate::run::observations::fit::FitTime;
 use crate::run::observations::rows::RowsWritten;
 use crate::run::summary::warnings;
 use crate::run::trajectories::GapCounts;
+use arrow::datatypes::Field;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -56,6 +57,11 @@ pub(crate) struct ObservationsModelRecord {
     pub gaps: Option<GapCounts>,
     /// Trajectories that were filtered; rows, for a static problem.
     pub trajectories: u64,
+    /// The columns of the state, if rows have one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<String>,
+    /// The columns of the observation.
+    pub observation: Vec<String>,
     /// One entry per fit.
     pub fits: Vec<FilterRecord>,
 }
@@ -147,9 +153,15 @@ impl ObservationsModelRecord {
             missing_numbers: rows.missing.by_name(&plan.layout.observation),
             gaps: plan.layout.bridges().then_some(rows.gaps),
             trajectories: rows.trajectories,
+            state: names(&plan.layout.state),
+            observation: names(&plan.layout.observation),
             fits: fits.collect(),
         }
     }
+}
+
+fn names(fields: &[Field]) -> Vec<String> {
+    fields.iter().map(|field| field.name().clone()).collect()
 }
 
 impl FilterRecord {
