@@ -1,7 +1,9 @@
 //! The four kinds of charts: lines with errors, bars, matrices and clouds of points.
 
 use crate::report::figure::{WIDTH, around, draw, with_entries, with_sets};
+use crate::report::labels::apart;
 use crate::report::style;
+use kuva::plot::LabelStyle;
 use kuva::plot::band::BandPlot;
 use kuva::plot::bar::BarPlot;
 use kuva::plot::heatmap::{ColorMap, Heatmap};
@@ -254,12 +256,29 @@ fn shade(share: f64) -> String {
     format!("rgba(59,125,216,{opacity:.2})")
 }
 
-/// Draws points in the colours of their sets, and centres of sets as crosses with tooltips.
+/// A point of a cloud that has a tooltip.
+pub(crate) struct NamedPoint {
+    /// Where it is.
+    pub at: [f64; 2],
+    /// Its set.
+    pub set: i64,
+    /// Its tooltip.
+    pub tip: String,
+    /// Its name in the picture, if there is space for it; else empty.
+    pub label: String,
+}
+
+/// Draws points in the colours of their sets, some of them with names, the first ones beside the
+/// points; and centres of sets as crosses with tooltips.
 pub(crate) fn cloud(
-    points: &[([f64; 2], i64)],
+    unnamed: &[([f64; 2], i64)],
+    named: &[NamedPoint],
     centres: &[([f64; 2], String)],
     labels: [&str; 2],
 ) -> Option<String> {
+    let points = named.iter().map(|one| (one.at, one.set));
+    let points = points.chain(unnamed.iter().copied()).collect::<Vec<_>>();
+    let points = points.as_slice();
     let mut sets = points.iter().map(|(_, set)| *set).collect::<Vec<_>>();
     sets.sort_unstable();
     sets.dedup();
@@ -271,24 +290,37 @@ pub(crate) fn cloud(
         51..=500 => 3.0,
         _ => 1.6,
     };
-    let plots = sets.iter().filter_map(|set| {
+    let plots = sets.iter().flat_map(|set| {
         let mut seen = HashSet::new();
-        let own = points.iter().filter(|(at, s)| {
-            s == set && at.iter().all(|x| x.is_finite()) && seen.insert(pixel(*at))
-        });
+        let mut is_new = |at: [f64; 2], own: i64| {
+            own == *set && at.iter().all(|x| x.is_finite()) && seen.insert(pixel(at))
+        };
+        let with_tips = named.iter().filter(|one| is_new(one.at, one.set));
+        let with_tips = with_tips.collect::<Vec<_>>();
+        let own = unnamed.iter().filter(|(at, own)| is_new(*at, *own));
         let own = own.map(|(at, _)| (at[0], at[1])).collect::<Vec<_>>();
-        if own.is_empty() {
-            return None;
-        }
-        let plot = ScatterPlot::new()
-            .with_data(own)
-            .with_color(style::set_colour(*set))
-            .with_size(size)
-            .with_marker_opacity(0.7);
-        Some(Plot::Scatter(plot))
+        let plot = |data: Vec<(f64, f64)>| {
+            ScatterPlot::new()
+                .with_data(data)
+                .with_color(style::set_colour(*set))
+                .with_size(size)
+                .with_marker_opacity(0.7)
+        };
+        let tips = with_tips.iter().map(|one| tip(&one.tip));
+        let places = with_tips
+            .iter()
+            .map(|one| (one.at[0], one.at[1]))
+            .collect::<Vec<_>>();
+        let above = plot(places).with_tooltip_labels(tips);
+        let both = [(own.is_empty(), plot(own)), (with_tips.is_empty(), above)];
+        both.into_iter()
+            .filter(|(is_empty, _)| !is_empty)
+            .map(|(_, plot)| Plot::Scatter(plot))
     });
     let mut plots = plots.collect::<Vec<_>>();
-    if plots.is_empty() {
+    let is_drawn = !plots.is_empty();
+    plots.extend(names(points, named));
+    if !is_drawn {
         return None;
     }
     let is_known = |centre: &&([f64; 2], String)| centre.0.iter().all(|x| x.is_finite());
@@ -319,6 +351,39 @@ pub(crate) fn cloud(
         layout = with_sets(layout, &sets);
     }
     Some(draw(plots, layout))
+}
+
+/// The area inside the axes of a cloud, in pixels, with some space to spare.
+const AREA: [f64; 2] = [300.0, 190.0];
+
+/// The names of points that have space: a plot of invisible points.
+fn names(points: &[([f64; 2], i64)], named: &[NamedPoint]) -> Option<Plot> {
+    let ranges = [0, 1].map(|axis| range(points.iter().map(|(at, _)| at[axis])));
+    let place = |at: [f64; 2]| {
+        let [x, y] = [0, 1].map(|axis| {
+            let [low, high] = ranges[axis];
+            (at[axis] - low) / (high - low).max(f64::MIN_POSITIVE)
+        });
+        [x * AREA[0], (1.0 - y) * AREA[1]]
+    };
+    let finite = |one: &&NamedPoint| one.at.iter().all(|x| x.is_finite());
+    let named = named.iter().filter(finite).collect::<Vec<_>>();
+    let places = named.iter().map(|one| place(one.at)).collect::<Vec<_>>();
+    let labels = named
+        .iter()
+        .map(|one| one.label.clone())
+        .collect::<Vec<_>>();
+    let kept = apart(&places, &labels, AREA);
+    if kept.is_empty() {
+        return None;
+    }
+    let own = kept.iter().map(|at| (named[*at].at[0], named[*at].at[1]));
+    let plot = ScatterPlot::new()
+        .with_data(own.collect::<Vec<_>>())
+        .with_size(0.0)
+        .with_labels(kept.iter().map(|at| style::label(&labels[*at])))
+        .with_label_style(LabelStyle::Exact);
+    Some(Plot::Scatter(plot))
 }
 
 /// The smallest and the largest of some numbers.

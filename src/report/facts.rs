@@ -212,7 +212,7 @@ fn claim([left, right]: [f64; 2], relation: &str, tolerance: f64) -> String {
     let relation = relation.replace("<=", "≤");
     let text = format!("{} {relation} {}", number(left), number(right));
     match tolerance {
-        t if t > 0.0 => format!("{text} up to {}", number(t)),
+        t if t > 0.0 => format!("{text} ± {t:.0e}"),
         _ => text,
     }
 }
@@ -329,10 +329,7 @@ mod tests {
 
     #[test]
     fn claims_show_their_tolerance() {
-        assert_eq!(
-            claim([1.7e-18, 0.0], "=", 1e-9),
-            "1.7000e-18 = 0 up to 1.0000e-9"
-        );
+        assert_eq!(claim([1.7e-18, 0.0], "=", 1e-9), "1.7000e-18 = 0 ± 1e-9");
         assert_eq!(claim([0.5, 1.0], "<=", 0.0), "0.5 ≤ 1");
         assert_eq!(claim([0.5, 1.0], "<=", f64::NAN), "0.5 ≤ 1");
     }

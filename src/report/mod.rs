@@ -7,6 +7,7 @@ pub(crate) mod chart;
 pub(crate) mod facts;
 pub mod figure;
 pub mod inspect;
+pub(crate) mod labels;
 pub mod meanings;
 pub mod model;
 pub(crate) mod overview;

@@ -45,7 +45,10 @@ pub(crate) fn listings(model: &Model<'_>, first: Option<&str>) -> Result<Vec<Lis
 }
 
 /// The columns that name a state: those before its count.
-fn state_columns(model: &Model<'_>, table: &str) -> Result<Vec<String>> {
+///
+/// # Errors
+/// If the table cannot be read.
+pub(crate) fn state_columns(model: &Model<'_>, table: &str) -> Result<Vec<String>> {
     let columns = model.columns(table)?;
     let named = columns.into_iter().skip(model.keys.len());
     let named = named.filter(|name| name != "lag_seconds");
@@ -132,6 +135,7 @@ pub(crate) fn state_name(parts: &[(&str, &str)]) -> String {
         _ => short(value, 40),
     };
     match parts {
+        [] => String::new(),
         [(_, one)] => value(one),
         parts => {
             let named = parts

@@ -286,10 +286,8 @@ fn pictures_say_what_estimates_are() {
     let file = lake.path("pictures/estimates-walk-0.svg");
     let second = std::fs::read_to_string(file).expect("a picture");
     assert!(second.contains("over 4 rows, trajectory 9.<"), "{second}");
-    let refused = lake.line(&format!("{draw} 8"));
-    let refused = refused.fails_with(2);
-    let message = "no estimates of a trajectory 8";
-    assert!(refused.err.contains(message), "{}", refused.err);
+    lake.line(&format!("{draw} 8"))
+        .fails(2, "no estimates of a trajectory 8");
 
     lake.runs_text(&of_kernels());
     let variances = lake.read("estimates").lists("kb_variance");

@@ -1,13 +1,21 @@
 //! Embeddings as clouds of points in the colours of their sets, with the centres of clusters.
 
 use crate::error::Result;
-use crate::report::chart::{cloud, constant};
+use crate::report::chart::{NamedPoint, cloud, constant};
 use crate::report::figure::Figure;
 use crate::report::model::{Model, ResultRows, column};
-use crate::report::style::number;
+use crate::report::states::{state_columns, state_name};
+use crate::report::style::{listed, number, set_name, short};
+use polars::prelude::SortMultipleOptions;
 
 /// At most this number of states are drawn.
 const MOST: usize = 3000;
+
+/// At most this number of points have tooltips.
+const MOST_NAMED: usize = 300;
+
+/// At most this number of columns are in the name of a point.
+const MOST_KEYS: usize = 4;
 
 /// At most this number of pairs of dimensions per embedding.
 const MOST_PAIRS: usize = 2;
@@ -17,7 +25,7 @@ const MOST_TIMES: usize = 3;
 
 const CAPTION: &str = "Each point is a state or a row at two coordinates of its embedding, and a \
     cross is the centre of a cluster. At most 3,000 points are drawn, at equal distances in the \
-    table. The picture misleads about weights: a frequent state is one point, as a rare state \
+    table, and the 300 with most transitions say what they are. The picture misleads about weights: a frequent state is one point, as a rare state \
     is. Sets that overlap here can be apart in another dimension.";
 
 /// The clouds of all fits with an embedding.
@@ -33,6 +41,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
         for fit in fits {
             let affiliation = format!("{fit}_affiliation");
             let affiliation = columns.contains(&affiliation).then_some(affiliation);
+            let names = names(model, table, fit)?;
             let centres = centroids.having("fit", fit);
             for embedding in embeddings(&columns, fit, fits) {
                 let cloud = Cloud {
@@ -40,6 +49,7 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
                     table,
                     embedding,
                     affiliation: affiliation.as_deref(),
+                    names: &names,
                     centres: &centres,
                 };
                 figures.extend(cloud.figures(model)?);
@@ -47,6 +57,22 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
         }
     }
     Ok(figures)
+}
+
+/// A named point: its vector, set, tooltip and label.
+type NamedVector = (Vec<f64>, i64, String, String);
+
+/// The columns that name the points of a table: those before its numbers.
+fn names(model: &Model<'_>, table: &str, fit: &str) -> Result<Vec<String>> {
+    if table != "points" {
+        return state_columns(model, table);
+    }
+    let columns = model.columns(table)?.into_iter();
+    let keys = columns.skip(model.keys.len());
+    let keys = keys.filter(|name| name != "lag_seconds");
+    let own = format!("{fit}_");
+    let keys = keys.take_while(|name| !name.starts_with(&own));
+    Ok(keys.take(MOST_KEYS).collect())
 }
 
 /// The embeddings of a fit: one, or those of a few times and powers.
@@ -75,6 +101,8 @@ struct Cloud<'a> {
     table: &'a str,
     embedding: &'a str,
     affiliation: Option<&'a str>,
+    /// The columns that name a point.
+    names: &'a [String],
     centres: &'a ResultRows,
 }
 
@@ -84,6 +112,7 @@ impl Cloud<'_> {
         let wanted = wanted.into_iter().flatten().map(column);
         let query = model.scan(self.table)?.select(wanted.collect::<Vec<_>>());
         let rows = model.sample(self.table, query, MOST)?;
+        let named = self.named(model)?;
         let vectors = rows.lists(self.embedding);
         let sets = match self.affiliation {
             Some(affiliation) => rows.sets(affiliation),
@@ -100,11 +129,63 @@ impl Cloud<'_> {
             let points = points.zip(sets.iter().copied()).collect::<Vec<_>>();
             let names = pair.map(|k| format!("coordinate {k}"));
             let labels = [names[0].as_str(), names[1].as_str()];
-            if let Some(svg) = cloud(&points, &self.centres(pair), labels) {
+            let named = named.iter().map(|(vector, set, tip, label)| NamedPoint {
+                at: at(vector, pair),
+                set: *set,
+                tip: tip.clone(),
+                label: label.clone(),
+            });
+            let named = named.collect::<Vec<_>>();
+            if let Some(svg) = cloud(&points, &named, &self.centres(pair), labels) {
                 figures.push(self.figure(points.len(), pair, svg));
             }
         }
         Ok(figures)
+    }
+
+    /// The points with names: states with most transitions, which come first, or some rows.
+    fn named(&self, model: &Model<'_>) -> Result<Vec<NamedVector>> {
+        let has_counts = self.table != "points";
+        let by = has_counts.then_some("count");
+        let columns = self.names.iter().map(String::as_str);
+        let wanted = [Some(self.embedding), self.affiliation, by];
+        let wanted = wanted.into_iter().flatten().chain(columns.clone());
+        let wanted = wanted.map(column).collect::<Vec<_>>();
+        let query = model.scan(self.table)?.select(wanted);
+        let rows = if has_counts {
+            let by = ["count"].into_iter().chain(columns).map(column);
+            let by = by.collect::<Vec<_>>();
+            let falls = (0..by.len()).map(|at| at == 0);
+            let order = SortMultipleOptions::default().with_order_descending_multi(falls);
+            let query = query.sort_by_exprs(by, order).limit(MOST_NAMED as u32);
+            model.collect(self.table, query)?
+        } else {
+            model.sample(self.table, query, MOST_NAMED)?
+        };
+        let texts = self.names.iter().map(|name| rows.texts(name));
+        let texts = texts.collect::<Vec<_>>();
+        let counts = rows.floats("count");
+        let sets = self.affiliation.map(|affiliation| rows.sets(affiliation));
+        let of_row = |(at, vector): (usize, Vec<f64>)| {
+            let parts = self.names.iter().zip(&texts).map(|(name, column)| {
+                let value = column[at].as_deref().unwrap_or("null");
+                (name.as_str(), value)
+            });
+            let name = state_name(&parts.collect::<Vec<_>>());
+            let set = sets.as_ref().map_or(0, |sets| sets[at]);
+            let own = self.affiliation.map(|_| set_name(set));
+            let n = has_counts.then(|| format!("{} transitions", number(counts[at])));
+            let parts = [Some(name.clone()).filter(|name| !name.is_empty()), own, n];
+            let tip = listed(parts.into_iter().flatten());
+            // Several values are too long for a picture.
+            let label = match self.names {
+                [_] if has_counts => short(&name, 14),
+                _ => String::new(),
+            };
+            (vector, set, tip, label)
+        };
+        let vectors = rows.lists(self.embedding).into_iter().enumerate();
+        Ok(vectors.map(of_row).collect())
     }
 
     fn figure(&self, n: usize, [x, y]: [usize; 2], svg: String) -> Figure {
