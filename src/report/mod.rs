@@ -3,6 +3,7 @@
 //! Polars queries the tables, and Kuva draws. This room reads results through `output` alone.
 
 pub(crate) mod answer;
+pub(crate) mod assigned;
 pub(crate) mod chart;
 pub(crate) mod facts;
 pub mod figure;
@@ -22,7 +23,7 @@ use crate::output::place::Output;
 use crate::read::paths::current::Current;
 use crate::report::facts::{certificates, fits, of_run, record, seconds};
 use crate::report::figure::Figure;
-use crate::report::model::{Model, models};
+use crate::report::model::{Model, assigned_models, models};
 use crate::report::page::{Page, Section};
 use crate::report::pictures::asked::Asked;
 use crate::report::style::file_name;
@@ -78,7 +79,11 @@ pub(crate) fn draw(
     record: &Value,
     choice: &Choice<'_>,
 ) -> Result<Page> {
-    let mut all = models(tables)?;
+    let mut all = if tables.has("fits") {
+        models(tables)?
+    } else {
+        assigned_models(tables, record)?
+    };
     for (key, value) in choice.partition {
         all.retain(|model| {
             let mut keys = model.keys.iter();
@@ -128,18 +133,24 @@ pub(crate) fn draw(
 }
 
 fn section(model: &Model<'_>, before: Option<&Model<'_>>, asked: &Asked<'_>) -> Result<Section> {
-    let answer = answer::of_model(model)?;
+    let mut answer = answer::of_model(model)?;
+    let (sentence, scores) = assigned::summary(model)?.unzip();
+    answer.sentences.extend(sentence);
     let figures = pictures::of_model(model, before, asked)?;
     let states = states::listings(model, answer.fit.as_deref())?;
     let (mut below, above): (Vec<_>, Vec<_>) = states.into_iter().partition(|one| one.is_folded);
     below.push(certificates(model)?);
-    let above = [fits(model)?].into_iter().chain(above).collect();
+    let above = [fits(model)?].into_iter().chain(scores).chain(above);
+    if figures.is_empty() {
+        let sentence = "These tables give no picture; gyre inspect prints them.";
+        answer.sentences.push(sentence.to_string());
+    }
     Ok(Section {
         name: model.name(),
         first: first(&figures, answer.fit.as_deref()),
         figures,
         answer,
-        above,
+        above: above.collect(),
         below,
     })
 }

@@ -6,6 +6,7 @@ use polars::prelude::{
     Column, DataFrame, DataType, Engine, Expr, LazyFrame, PlSmallStr, TimeUnit, UniqueKeepStrategy,
     col, lit,
 };
+use serde_json::Value;
 
 /// One partition and lag of a result.
 pub(crate) struct Model<'a> {
@@ -36,6 +37,34 @@ pub(crate) fn models(tables: &Tables) -> Result<Vec<Model<'_>>> {
     };
     let keys = (0..rows.len()).map(key);
     Ok(keys.map(|keys| Model { tables, keys }).collect())
+}
+
+/// The partitions and lags of assigned rows, which have no fits of their own, from the record of
+/// their run.
+///
+/// # Errors
+/// If a table cannot be read.
+pub(crate) fn assigned_models<'a>(tables: &'a Tables, record: &Value) -> Result<Vec<Model<'a>>> {
+    let mut found = Vec::new();
+    for entry in record["models"].as_array().into_iter().flatten() {
+        let partition = entry["partition"].as_object().into_iter().flatten();
+        let partition = partition.map(|(name, value)| (name.clone(), value));
+        let lag = Some(&entry["lag"]).filter(|lag| lag.is_string());
+        let keys = partition.chain(lag.map(|lag| ("lag".to_string(), lag)));
+        let keys = keys.map(|(name, value)| (name, value.as_str().map(str::to_string)));
+        found.push(keys.collect::<Vec<_>>());
+    }
+    let first = found.first().cloned().unwrap_or_default();
+    let mut is_known = true;
+    for table in tables.names() {
+        let columns = columns_of(tables, table)?;
+        is_known &= first.iter().all(|(name, _)| columns.contains(name));
+    }
+    if found.is_empty() || !is_known {
+        found = vec![Vec::new()];
+    }
+    let models = found.into_iter().map(|keys| Model { tables, keys });
+    Ok(models.collect())
 }
 
 /// The columns of the partition and the lag, which begin every table; none without `fits`.

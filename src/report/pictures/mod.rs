@@ -16,15 +16,19 @@ pub(crate) mod spectrum;
 pub(crate) mod timescales;
 
 use crate::error::Result;
+use crate::report::assigned;
 use crate::report::figure::Figure;
 use crate::report::model::Model;
 use crate::report::pictures::asked::Asked;
 
-/// The names of the fits of a model, in the order of their table.
+/// The names of the fits of a model, in the order of their table. Assigned rows have no such table.
 ///
 /// # Errors
-/// If `fits` cannot be read.
+/// If a table cannot be read.
 pub(crate) fn fits(model: &Model<'_>) -> Result<Vec<String>> {
+    if !model.has("fits") {
+        return assigned::fits(model);
+    }
     let rows = model.rows("fits", &["fit"])?;
     Ok(rows.texts("fit").into_iter().flatten().collect())
 }

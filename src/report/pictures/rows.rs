@@ -47,7 +47,9 @@ fn worst(
 ) -> Result<Option<Figure>> {
     let value = format!("{fit}_{suffix}");
     let keys = columns.iter().skip(model.keys.len());
-    let keys = keys.take_while(|name| *name != "rows" && *name != "split");
+    // Numbers begin after the keys: rows, or transitions of assigned trajectories.
+    let ends = ["rows", "split", "transitions"];
+    let keys = keys.take_while(|name| !ends.contains(&name.as_str()));
     let keys = keys.cloned().collect::<Vec<_>>();
     let order = SortMultipleOptions::default().with_order_descending(!is_worst_low);
     let wanted = keys.iter().chain([&value]).map(|name| column(name));
