@@ -1,6 +1,8 @@
 //! One binary with all tests of the public interface of gyre.
 //!
 //! Tests:
+//! - `answers`: what reports say first, the names of states, reports of earlier results and of
+//!   assignments (feature `report`)
 //! - `assign`: new rows and the model of an earlier run
 //! - `browser`: reports in Chromium: marks, texts, tooltips, no requests (feature `report`)
 //! - `buckets`: outputs in S3 and in Google's store, on servers of the tests
@@ -80,6 +82,8 @@
 //! - `wire`: S3 and Google's store over HTTP, with faults
 //! - `worlds`: small Markov worlds with known answers
 
+#[cfg(feature = "report")]
+mod answers;
 mod assign;
 #[cfg(feature = "report")]
 mod browser;
