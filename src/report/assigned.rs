@@ -93,12 +93,12 @@ pub(crate) fn summary(model: &Model<'_>) -> Result<Option<(String, Listing)>> {
         count("transitions", "transition"),
         count("states", "state")
     );
-    if one("new").is_finite() {
-        sentence += &format!("; the model has not seen {} of them", count("new", "state"));
-    }
-    if one("unseen").is_finite() {
-        let n = count("unseen", "transition");
-        sentence += &format!(", and {n} end in targets that it has not seen");
+    let unseen = "transitions to targets that the model has not seen";
+    for (name, what) in [("new", "states that are new"), ("unseen", unseen)] {
+        let n = one(name);
+        if n.is_finite() {
+            sentence += &format!("; {what}: {}", number(n));
+        }
     }
     Ok(Some((sentence + ".", listing)))
 }

@@ -194,8 +194,8 @@ fn assignments_are_drawn() {
     let texts = [
         "7 rows were read.",
         // a → d, d → a, a → b, x → y and y → x.
-        "The new rows have 5 transitions of 4 states; the model has not seen 1 state of them, and \
-         1 transition end in targets that it has not seen.",
+        "The new rows have 5 transitions of 4 states; states that are new: 1; transitions to \
+         targets that the model has not seen: 1.",
         "<svg ",
         "<h3>Scores of the new rows</h3>",
     ];
