@@ -180,7 +180,7 @@ struct Candidate {
 }
 
 /// A number by which fits are compared, whether the least one is best, and its name.
-const CRITERIA: [(&str, bool, &str); 8] = [
+static CRITERIA: [(&str, bool, &str); 8] = [
     ("test_mse", true, "the least error on test rows"),
     ("mean_log_score", false, "the highest log score"),
     ("held_out", false, "the highest held-out score"),

@@ -51,7 +51,7 @@ pub(crate) async fn page(output: &Output, run: Option<&str>, choice: &Choice<'_>
 }
 
 /// The page of the tables of a version.
-async fn page_of(output: &Output, tables: &Tables, partition: &[(String, String)]) -> Result<Page> {
+async fn page_of(output: &Output, tables: &Tables, choice: &Choice<'_>) -> Result<Page> {
     let mut earlier = tables.current.earlier.iter();
     let at = earlier.position(|run| *run == tables.current.run);
     let before = tables.current.earlier.get(at.map_or(0, |at| at + 1));
