@@ -180,7 +180,7 @@ struct Candidate {
 }
 
 /// A number by which fits are compared, whether the least one is best, and its name.
-static CRITERIA: [(&str, bool, &str); 8] = [
+static CRITERIA: [(&str, bool, &str); 7] = [
     ("test_mse", true, "the least error on test rows"),
     ("mean_log_score", false, "the highest log score"),
     ("held_out", false, "the highest held-out score"),
@@ -192,7 +192,6 @@ static CRITERIA: [(&str, bool, &str); 8] = [
         "the least share of rows outside their given set",
     ),
     ("vamp_2", false, "the highest VAMP-2 score"),
-    ("coherence", false, "the highest coherence"),
 ];
 
 /// The fits of a model with their numbers; those of `ranks` stand beside those of `fits`.
@@ -305,7 +304,7 @@ fn choice(all: &[Candidate]) -> Option<(usize, String)> {
 fn of_rule(reason: &str) -> String {
     match reason {
         "" => "a rule chose its rank".to_string(),
-        reason => format!("a rule chose its rank, by the {}", short(reason, 160)),
+        reason => format!("a rule chose its rank ({})", short(reason, 160)),
     }
 }
 
@@ -438,7 +437,7 @@ mod tests {
         let (at, why) = choice(&all).expect("a choice");
         assert_eq!(
             (at, why.as_str()),
-            (0, "a rule chose its rank, by the largest gap")
+            (0, "a rule chose its rank (largest gap)")
         );
         all[0].is_thin = true;
         let (at, why) = choice(&all).expect("a choice");
