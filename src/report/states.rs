@@ -1,4 +1,5 @@
-//! The states of each set by name: the most frequent ones with their shares.
+//! The states of each set by name: the most frequent ones with their shares; and the most probable
+//! symbols of hidden states.
 
 use crate::error::Result;
 use crate::report::facts::Listing;
@@ -41,7 +42,62 @@ pub(crate) fn listings(model: &Model<'_>, first: Option<&str>) -> Result<Vec<Lis
             });
         }
     }
+    found.extend(symbols(model, first)?);
     Ok(found)
+}
+
+/// The most probable symbols of the hidden states of each fit.
+fn symbols(model: &Model<'_>, first: Option<&str>) -> Result<Vec<Listing>> {
+    let columns = model.columns("symbols")?;
+    let names = state_columns(model, "symbols")?;
+    let mut found = Vec::new();
+    let emissions = columns.iter().filter(|name| name.ends_with("_emission"));
+    for emission in emissions.take(MOST_FITS) {
+        let wanted = names.iter().chain([emission]).map(String::as_str);
+        let rows = model.rows("symbols", &wanted.collect::<Vec<_>>())?;
+        let texts = names.iter().map(|name| rows.texts(name));
+        let texts = texts.collect::<Vec<_>>();
+        let name = |at: usize| {
+            let parts = texts.iter().zip(&names).map(|(values, name)| {
+                let value = values[at].as_deref().unwrap_or("null");
+                (name.as_str(), value)
+            });
+            state_name(&parts.collect::<Vec<_>>())
+        };
+        let fit = emission.trim_end_matches("_emission");
+        let of_states = most_probable(&rows.lists(emission));
+        let row = |(state, symbols): (usize, &Vec<(usize, f64)>)| {
+            let shown = symbols
+                .iter()
+                .map(|(at, x)| format!("{} {}", name(*at), percent(*x)));
+            vec![
+                format!("state {state}"),
+                shown.collect::<Vec<_>>().join(", "),
+            ]
+        };
+        let all = of_states.iter().enumerate().map(row).collect();
+        let title = format!("{fit}: most probable symbols of each hidden state");
+        found.push(Listing {
+            is_folded: Some(fit) != first,
+            ..Listing::new(&title, &["hidden state", "most probable symbols"], all)
+        });
+    }
+    Ok(found)
+}
+
+/// For each state, the places and the probabilities of its most probable symbols. Each symbol has
+/// one probability per state.
+fn most_probable(emissions: &[Vec<f64>]) -> Vec<Vec<(usize, f64)>> {
+    let states = emissions.iter().map(Vec::len).max().unwrap_or_default();
+    let of_state = |state: usize| {
+        let all = emissions.iter().enumerate();
+        let all = all.filter_map(|(at, row)| Some((at, *row.get(state)?)));
+        let mut all = all.filter(|(_, x)| *x > 0.0).collect::<Vec<_>>();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        all.truncate(MOST_STATES);
+        all
+    };
+    (0..states.min(MOST_SETS as usize)).map(of_state).collect()
 }
 
 /// The columns that name a state: those before its count.
@@ -159,6 +215,15 @@ mod tests {
         );
         assert_eq!(state_name(&[("version", "1.10")]), "1.10");
         assert_eq!(state_name(&[("x", "0.333333333333333")]), "0.33333");
+    }
+
+    #[test]
+    fn symbols_come_by_their_probability() {
+        let emissions = [vec![0.2, 0.5], vec![0.7, 0.5], vec![0.1, 0.0]];
+        let found = most_probable(&emissions);
+        assert_eq!(found[0], [(1, 0.7), (0, 0.2), (2, 0.1)]);
+        assert_eq!(found[1], [(0, 0.5), (1, 0.5)]);
+        assert!(most_probable(&[]).is_empty());
     }
 
     #[test]
