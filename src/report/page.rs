@@ -163,7 +163,8 @@ fn section_html(out: &mut String, section_at: usize, section: &Section, is_only:
         if out.len() + figure.svg.len() > MOST_BYTES {
             missing += 1;
         } else {
-            out.push_str("<div class=\"first\">\n");
+            let wide = if is_wide(&figure.svg) { " wide" } else { "" };
+            let _ = writeln!(out, "<div class=\"first{wide}\">");
             figure_html(out, figure, &format!("m{section_at}f0"));
             let _ = writeln!(out, "<p>{}</p>\n</div>", escape(figure.caption));
         }
@@ -217,6 +218,20 @@ fn section_html(out: &mut String, section_at: usize, section: &Section, is_only:
     }
     out.push_str("</section>\n");
     missing
+}
+
+/// Whether a drawing can have the width of the page, and still fit on a screen.
+fn is_wide(svg: &str) -> bool {
+    let size = svg.split_once("viewBox=\"0 0 ").map(|(_, rest)| rest);
+    let size = size.and_then(|rest| rest.split_once('"'));
+    let numbers = size.and_then(|(size, _)| size.split_once(' '));
+    let Some((width, height)) = numbers else {
+        return false;
+    };
+    match (width.parse::<f64>(), height.parse::<f64>()) {
+        (Ok(width), Ok(height)) => width >= 1.1 * height,
+        _ => false,
+    }
 }
 
 /// Writes a picture below its title.
@@ -286,6 +301,13 @@ fn cell_html(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wide_pictures_are_wider_than_high() {
+        assert!(is_wide("<svg viewBox=\"0 0 420 300\" width=\"420\">"));
+        assert!(!is_wide("<svg viewBox=\"0 0 420 400.5\">"));
+        assert!(!is_wide("<svg>"));
+    }
 
     #[test]
     fn lines_do_not_break_in_numbers() {

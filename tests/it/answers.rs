@@ -72,7 +72,7 @@ fn a_page_begins_with_its_answer() {
         "Of the transitions from its sets, ",
         " % end in the own set; by chance it would be ",
         "No fit has a warning.",
-        "<div class=\"first\">",
+        "<div class=\"first",
         "<svg role=\"img\" aria-label=\"Transition",
         "<h3>Fits</h3>",
         "<h3>dbmr: most frequent sources of each set, with their share of the set</h3>",
