@@ -277,8 +277,8 @@ fn pictures_say_what_estimates_are() {
         std::fs::read_to_string(file).expect("a picture")
     };
     let found = picture("estimates-walk-0");
-    let alt = "Estimates of walk, level of the state from a, b, with two standard deviations, over 6 \
-               rows, trajectory 7.<";
+    let alt = "Estimates of level by walk from a, b, with two standard deviations, over 6 rows, \
+               trajectory 7.<";
     assert!(found.contains(alt), "{found}");
     assert!(!found.contains("known state"), "{found}");
     let draw = "report out --format svg -o pictures --trajectory";

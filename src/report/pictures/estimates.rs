@@ -265,8 +265,8 @@ impl Chart<'_> {
             names => format!(" from {names}"),
         };
         let mut alt = format!(
-            "Estimates of {fit}, {coordinate} of the state{from}, with two standard deviations, \
-             over {} rows{}.",
+            "Estimates of {coordinate} by {fit}{from}, with two standard deviations, over {} \
+             rows{}.",
             drawn.rows.len(),
             drawn.name
         );
