@@ -304,7 +304,8 @@ pub(crate) fn cloud(
                 .with_data(data)
                 .with_color(style::set_colour(*set))
                 .with_size(size)
-                .with_marker_opacity(0.7)
+                // A number without a rounding error is short in the file.
+                .with_marker_opacity(0.75)
         };
         let tips = with_tips.iter().map(|one| tip(&one.tip));
         let places = with_tips

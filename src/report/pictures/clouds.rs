@@ -12,7 +12,7 @@ use polars::prelude::SortMultipleOptions;
 const MOST: usize = 3000;
 
 /// At most this number of points have tooltips.
-const MOST_NAMED: usize = 300;
+const MOST_NAMED: usize = 200;
 
 /// At most this number of columns are in the name of a point.
 const MOST_KEYS: usize = 4;
@@ -25,7 +25,7 @@ const MOST_TIMES: usize = 3;
 
 const CAPTION: &str = "Each point is a state or a row at two coordinates of its embedding, and a \
     cross is the centre of a cluster. At most 3,000 points are drawn, at equal distances in the \
-    table, and the 300 with most transitions say what they are. The picture misleads about weights: a frequent state is one point, as a rare state \
+    table, and the 200 with most transitions say what they are. The picture misleads about weights: a frequent state is one point, as a rare state \
     is. Sets that overlap here can be apart in another dimension.";
 
 /// The clouds of all fits with an embedding.
