@@ -387,7 +387,7 @@ fn kept(cells: &[(i64, i64)], probabilities: &[f64], counts: &[f64]) -> Option<S
     }
     let (stays, chance) = (shares(&stays)?, shares(&chance)?);
     Some(format!(
-        "Of the transitions from its sets, {stays} % end in the own set; by chance it would be \
+        "Of the transitions from its sets, {stays} % end in their own set; by chance it would be \
          {chance} %."
     ))
 }

@@ -70,7 +70,7 @@ fn a_page_begins_with_its_answer() {
         "The fits are to 319 transitions at lag 1 between 6 states.",
         "Look at dbmr (rank 2) first: it is the only fit.",
         "Of the transitions from its sets, ",
-        " % end in the own set; by chance it would be ",
+        " % end in their own set; by chance it would be ",
         "No fit has a warning.",
         "<div class=\"first",
         "<svg role=\"img\" aria-label=\"Transition",
