@@ -469,7 +469,7 @@ mod tests {
     fn sets_are_compared_with_chance() {
         let cells = [(0, 0), (0, 1), (1, 0), (1, 1)];
         let text = kept(&cells, &[0.9, 0.1, 0.4, 0.6], &[54.0, 6.0, 16.0, 24.0]);
-        let expected = "Of the transitions from its sets, 90.0 and 60.0 % end in the own set; by \
+        let expected = "Of the transitions from its sets, 90.0 and 60.0 % end in their own set; by \
                         chance it would be 70.0 and 30.0 %.";
         assert_eq!(text.as_deref(), Some(expected));
     }
