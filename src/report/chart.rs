@@ -1,6 +1,6 @@
 //! The four kinds of charts: lines with errors, bars, matrices and clouds of points.
 
-use crate::report::figure::{WIDTH, around, draw, with_entries, with_sets};
+use crate::report::figure::{HEIGHT, WIDTH, around, draw, with_entries, with_sets};
 use crate::report::labels::apart;
 use crate::report::style;
 use kuva::plot::LabelStyle;
@@ -10,12 +10,19 @@ use kuva::plot::heatmap::{ColorMap, Heatmap};
 use kuva::plot::legend::{LegendEntry, LegendShape};
 use kuva::plot::line::LinePlot;
 use kuva::plot::scatter::{MarkerShape, ScatterPlot};
+use kuva::render::layout::AxisLabelOverlap;
 use kuva::render::plots::Plot;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// At most this number of series share a chart.
 pub(crate) const MOST_SERIES: usize = 8;
+
+/// The height of a row with a name.
+const ROW: f64 = 14.0;
+
+/// The width below which the names of bars are beside each other.
+const NAMES: f64 = 345.0;
 
 /// A point of a line chart.
 pub(crate) struct Mark {
@@ -87,6 +94,8 @@ pub(crate) fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<S
     let is_shown = |m: &&Mark| m.at.iter().all(|x| x.is_finite()) && (!log || m.at[1] > 0.0);
     let mut plots = Vec::new();
     let mut entries = Vec::new();
+    let names = series.iter().take(MOST_SERIES).map(|one| one.name.clone());
+    let names = style::labels(&names.collect::<Vec<_>>());
     for (at, one) in series.iter().take(MOST_SERIES).enumerate() {
         let marks = one.marks.iter().filter(is_shown).collect::<Vec<_>>();
         if marks.is_empty() {
@@ -136,7 +145,7 @@ pub(crate) fn lines(series: &[Series], labels: [&str; 2], log: bool) -> Option<S
             LegendShape::Circle
         };
         entries.push(LegendEntry {
-            label: style::label(&one.name),
+            label: names[at].clone(),
             color: colour,
             shape,
             dasharray: None,
@@ -181,9 +190,9 @@ pub(crate) fn tip(text: &str) -> String {
 
 /// A bar.
 pub(crate) struct Bar {
-    /// Its name below it.
+    /// Its name below or beside it.
     pub name: String,
-    /// Its height.
+    /// Its length.
     pub value: f64,
     /// Its colour.
     pub colour: String,
@@ -191,21 +200,44 @@ pub(crate) struct Bar {
     pub tip: String,
 }
 
-/// Draws bars; nothing if there is none.
+/// Draws bars, those with long names from the left to the right; nothing if there is none.
 pub(crate) fn bars(bars: &[Bar], labels: [&str; 2]) -> Option<String> {
     if bars.is_empty() || bars.iter().any(|bar| !bar.value.is_finite()) {
         return None;
     }
-    let data = bars
-        .iter()
-        .map(|bar| (style::short(&bar.name, 12), bar.value, bar.colour.as_str()));
+    let names = bars.iter().map(|bar| bar.name.clone());
+    let names = style::distinct(&names.collect::<Vec<_>>(), 24);
+    let longest = names.iter().map(|name| name.chars().count()).max()?;
+    let is_wide = (6.4 * longest as f64 + 2.0) * bars.len() as f64 > NAMES;
+    let is_horizontal = is_wide && longest > 4;
+    let mut all = bars.iter().zip(names).collect::<Vec<_>>();
+    if is_horizontal {
+        // Heights grow upwards.
+        all.reverse();
+    }
+    let tips = all.iter().map(|(bar, _)| tip(&bar.tip));
+    let tips = tips.collect::<Vec<_>>();
+    let data = all
+        .into_iter()
+        .map(|(bar, name)| (name, bar.value, bar.colour.as_str()));
     let plot = BarPlot::new()
         .with_colored_bars(data)
         // Without this, the plot opens a group per label and never closes it.
         .with_tooltips()
-        .with_tooltip_labels(bars.iter().map(|bar| tip(&bar.tip)));
+        .with_tooltip_labels(tips);
+    if is_horizontal {
+        let plots = vec![Plot::Bar(plot.with_horizontal(true))];
+        let n = bars.len() as f64;
+        let layout = around(&plots, [labels[1], labels[0]]);
+        let layout = layout.with_height((1.4 * ROW * n + 70.0).max(HEIGHT * 0.6));
+        let layout = layout.with_y_axis_min(0.5).with_y_axis_max(n + 0.5);
+        return Some(draw(plots, layout));
+    }
     let plots = vec![Plot::Bar(plot)];
-    let layout = around(&plots, labels);
+    let mut layout = around(&plots, labels);
+    if is_wide {
+        layout = layout.with_x_label_overlap(AxisLabelOverlap::Thin);
+    }
     Some(draw(plots, layout))
 }
 
@@ -229,13 +261,14 @@ pub(crate) fn matrix(
     let tips = tips.collect::<Vec<_>>();
     let is_small = rows.len() <= 6 && rows[0].len() <= 6;
     // Numbers alone have space for more rows.
-    let axis = |name: &String, most: usize| {
+    let axis = |name: &String| {
         let number = name.strip_prefix("set ").filter(|_| !is_small);
-        style::short(number.unwrap_or(name), most)
+        number.unwrap_or(name).to_string()
     };
-    let n = order.iter().map(|i| axis(&names[0][*i], 12));
-    let m = names[1].iter().map(|name| axis(name, 8));
-    let (n, m) = (n.collect::<Vec<_>>(), m.collect::<Vec<_>>());
+    let n = order.iter().map(|i| axis(&names[0][*i]));
+    let m = names[1].iter().map(axis);
+    let n = style::distinct(&n.collect::<Vec<_>>(), 16);
+    let m = style::distinct(&m.collect::<Vec<_>>(), 8);
     let plot = Heatmap::new()
         .with_data(order.iter().map(|i| rows[*i].iter().copied()))
         .with_labels(n.clone(), m.clone())
@@ -243,10 +276,11 @@ pub(crate) fn matrix(
         .with_tooltip_labels(tips);
     let plot = if is_small { plot.with_values() } else { plot };
     let plots = vec![Plot::Heatmap(plot)];
-    let mut layout = around(&plots, labels).with_height(WIDTH * 0.85);
-    if n.len() <= 12 && m.len() <= 12 {
-        layout = layout.with_y_categories(n).with_x_categories(m);
-    }
+    // Each row has a line of text. An axis of numbers would count cells from below and from 1.
+    let height = (WIDTH * 0.85).max(ROW * n.len() as f64 + 70.0);
+    let layout = around(&plots, labels).with_height(height);
+    let layout = layout.with_y_categories(n).with_x_categories(m);
+    let layout = layout.with_x_label_overlap(AxisLabelOverlap::Thin);
     Some(draw(plots, layout))
 }
 
@@ -409,5 +443,95 @@ fn pixels(points: &[([f64; 2], i64)]) -> impl Fn([f64; 2]) -> [i64; 2] {
             let [low, high] = ranges[axis];
             ((at[axis] - low) / (high - low).max(f64::MIN_POSITIVE) * WIDTH) as i64
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of an attribute of the first element after a text of a picture.
+    fn attribute(svg: &str, after: &str, name: &str) -> f64 {
+        let (_, rest) = svg
+            .split_once(after)
+            .unwrap_or_else(|| panic!("{after}: {svg}"));
+        let (_, rest) = rest.split_once(&format!(" {name}=\"")).expect(name);
+        let (number, _) = rest.split_once('"').expect("the end of an attribute");
+        number.parse().expect("a number")
+    }
+
+    /// The height of the middle of a name beside the first axis.
+    fn name_at(svg: &str, name: &str) -> f64 {
+        let end = format!(" text-anchor=\"end\">{name}</text>");
+        let (before, _) = svg
+            .split_once(&end)
+            .unwrap_or_else(|| panic!("{name}: {svg}"));
+        let (_, element) = before.rsplit_once("<text").expect("a text");
+        // The baseline is below the middle.
+        attribute(element, "", "y") - 4.0
+    }
+
+    /// The height of the middle of the rectangle with a tooltip.
+    fn middle(svg: &str, tip: &str) -> f64 {
+        let title = format!("<title>{tip}</title>");
+        attribute(svg, &title, "y") + attribute(svg, &title, "height") / 2.0
+    }
+
+    /// Fourteen classes, each in a cluster of its own: more than numbers have space for.
+    #[test]
+    fn names_of_many_rows_are_beside_their_cells() {
+        let rows = (0..14).map(|i| (0..14).map(|j| f64::from(i == j)).collect());
+        let rows = rows.collect::<Vec<Vec<f64>>>();
+        let classes = (0..14).map(|i| format!("class {i}")).collect::<Vec<_>>();
+        let sets = (0..14).map(style::set_name).collect::<Vec<_>>();
+        let svg = matrix(&rows, [&classes, &sets], ["cluster", "given class"]);
+        let svg = svg.expect("a picture");
+        for i in 0..14 {
+            let cell = middle(&svg, &format!("class {i} → set {i}: 1"));
+            let name = name_at(&svg, &format!("class {i}"));
+            assert!((cell - name).abs() < 3.0, "class {i}: {name} beside {cell}");
+        }
+        assert!(name_at(&svg, "class 0") < name_at(&svg, "class 13"));
+    }
+
+    /// Ids of 30 characters that differ at their ends alone.
+    #[test]
+    fn bars_with_long_names_are_beside_them() {
+        let name = |at: usize| format!("a-common-beginning-of-ids-{at:04}");
+        let bar = |at: usize| Bar {
+            name: name(at),
+            value: 1.0 + at as f64,
+            colour: style::set_colour(0),
+            tip: format!("bar {at}"),
+        };
+        let svg = bars(
+            &(0..15).map(bar).collect::<Vec<_>>(),
+            ["trajectory", "error"],
+        );
+        let svg = svg.expect("a picture");
+        for at in 0..15 {
+            // The first 7 and the last 16 characters.
+            let shown = format!("a-commo…ning-of-ids-{at:04}");
+            let [bar, name] = [middle(&svg, &format!("bar {at}")), name_at(&svg, &shown)];
+            assert!((bar - name).abs() < 4.0, "{at}: {name} beside {bar}");
+        }
+        let lengths = [0, 14].map(|at| format!("<title>bar {at}</title>"));
+        let [first, last] = lengths.map(|title| attribute(&svg, &title, "width"));
+        assert!((last / first - 15.0).abs() < 0.1, "{first} and {last}");
+    }
+
+    /// Names of one digit are below their bars.
+    #[test]
+    fn bars_with_short_names_are_above_them() {
+        let bar = |at: usize| Bar {
+            name: at.to_string(),
+            value: 1.0 + at as f64,
+            colour: style::set_colour(0),
+            tip: format!("bar {at}"),
+        };
+        let svg = bars(&[bar(0), bar(1)], ["set", "states"]).expect("a picture");
+        let heights = [0, 1].map(|at| format!("<title>bar {at}</title>"));
+        let [first, second] = heights.map(|title| attribute(&svg, &title, "height"));
+        assert!((second / first - 2.0).abs() < 0.01, "{first} and {second}");
     }
 }

@@ -5,10 +5,12 @@ use crate::report::style;
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
 use kuva::plot::scatter::ScatterPlot;
-use kuva::render::layout::{ComputedLayout, Layout};
+use kuva::render::layout::{ComputedLayout, Layout, TickFormat};
 use kuva::render::plots::Plot;
 use kuva::render::render::{PathData, Primitive, Scene, render_multiple};
+use kuva::render::render_utils::{generate_ticks, generate_ticks_with_step};
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// Width of a figure in pixels, so that its text can be read on a telephone.
 pub(crate) const WIDTH: f64 = 420.0;
@@ -83,7 +85,63 @@ fn framed(layout: Layout, labels: [&str; 2]) -> Layout {
 
 /// Draws plots.
 pub(crate) fn draw(plots: Vec<Plot>, layout: Layout) -> String {
-    svg(&render_multiple(plots, layout))
+    svg(&render_multiple(plots, with_digits(layout)))
+}
+
+/// A layout whose ticks have the digits by which they differ: three decimals are too few for
+/// numbers that are close together.
+fn with_digits(mut layout: Layout) -> Layout {
+    let computed = ComputedLayout::from_layout(&layout);
+    let ticks = |range: (f64, f64), step: Option<f64>, n: usize| match step {
+        Some(step) => generate_ticks_with_step(range.0, range.1, step),
+        None => generate_ticks(range.0, range.1, n),
+    };
+    let x = ticks(computed.x_range, computed.x_tick_step, computed.x_ticks);
+    let y = ticks(computed.y_range, computed.y_tick_step, computed.y_ticks);
+    if !layout.log_x
+        && layout.x_categories.is_none()
+        && let Some(format) = format_of(&x)
+    {
+        layout = layout.with_x_tick_format(format);
+    }
+    if !layout.log_y
+        && layout.y_categories.is_none()
+        && let Some(format) = format_of(&y)
+    {
+        layout = layout.with_y_tick_format(format);
+    }
+    layout
+}
+
+/// The format of ticks that the usual one would not show to a tenth of their distance.
+fn format_of(ticks: &[f64]) -> Option<TickFormat> {
+    let step = ticks.get(1)? - ticks.first()?;
+    let is_near = |tick: &f64| {
+        let shown = TickFormat::Auto.format(*tick);
+        let is_short = shown.len() <= 8;
+        is_short
+            && shown
+                .parse::<f64>()
+                .is_ok_and(|x| (x - tick).abs() <= step / 10.0)
+    };
+    if step <= 0.0 || ticks.iter().all(is_near) {
+        return None;
+    }
+    let digits = (1.0 - step.log10().floor()).max(0.0) as usize;
+    Some(match digits {
+        0..=9 => TickFormat::Custom(Arc::new(move |tick: f64| decimals(tick, digits))),
+        _ => TickFormat::Custom(Arc::new(|tick: f64| format!("{tick:.3e}"))),
+    })
+}
+
+/// A number with at most some decimals.
+fn decimals(x: f64, digits: usize) -> String {
+    let text = format!("{x:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_string()
+    } else {
+        text
+    }
 }
 
 /// The legend of numbered sets below a figure.
@@ -114,10 +172,16 @@ pub(crate) struct Cell {
     pub y: [f64; 2],
     /// The set.
     pub set: i64,
+    /// How faint its colour is: an index of [`OPACITIES`].
+    pub level: usize,
 }
 
-/// Draws rectangles of few colours as one path per set, each with a tooltip.
+/// How opaque rectangles are, from those with much weight to those with little.
+pub(crate) const OPACITIES: [f64; 4] = [1.0, 0.75, 0.5, 0.3];
+
+/// Draws rectangles of few colours as one path per set and level, with a tooltip per set.
 pub(crate) fn mosaic(cells: &[Cell], layout: Layout, tip: impl Fn(i64) -> String) -> String {
+    let layout = with_digits(layout);
     let computed = ComputedLayout::from_layout(&layout);
     // Axes are drawn around plots only.
     let corners = [layout.x_range, layout.y_range];
@@ -128,28 +192,35 @@ pub(crate) fn mosaic(cells: &[Cell], layout: Layout, tip: impl Fn(i64) -> String
     sets.sort_unstable();
     sets.dedup();
     for set in sets {
-        let mut path = String::new();
-        for cell in cells.iter().filter(|cell| cell.set == set) {
-            let (left, right) = (computed.map_x(cell.x[0]), computed.map_x(cell.x[1]));
-            let (low, high) = (computed.map_y(cell.y[0]), computed.map_y(cell.y[1]));
-            // Writing to a string cannot fail.
-            let _ = write!(path, "M{left:.1} {high:.1}H{right:.1}V{low:.1}H{left:.1}z");
-        }
-        let colour = style::set_colour(set);
         scene.add(Primitive::GroupStart {
             transform: None,
             title: Some(tip(set)),
             extra_attrs: None,
         });
-        scene.add(Primitive::Path(Box::new(PathData {
-            d: path,
-            fill: Some(colour.as_str().into()),
-            stroke: colour.as_str().into(),
-            // Covers the seams between rectangles.
-            stroke_width: 0.2,
-            opacity: None,
-            stroke_dasharray: None,
-        })));
+        for (level, opacity) in OPACITIES.iter().enumerate() {
+            let mut path = String::new();
+            let own = |cell: &&Cell| cell.set == set && cell.level == level;
+            for cell in cells.iter().filter(own) {
+                let (left, right) = (computed.map_x(cell.x[0]), computed.map_x(cell.x[1]));
+                let (low, high) = (computed.map_y(cell.y[0]), computed.map_y(cell.y[1]));
+                // Writing to a string cannot fail.
+                let _ = write!(path, "M{left:.1} {high:.1}H{right:.1}V{low:.1}H{left:.1}z");
+            }
+            if path.is_empty() {
+                continue;
+            }
+            let colour = style::set_colour(set);
+            // The stroke covers the seams between rectangles. Faint ones would show it.
+            let is_full = level == 0;
+            scene.add(Primitive::Path(Box::new(PathData {
+                d: path,
+                fill: Some(colour.as_str().into()),
+                stroke: colour.as_str().into(),
+                stroke_width: if is_full { 0.2 } else { 0.0 },
+                opacity: (!is_full).then_some(*opacity),
+                stroke_dasharray: None,
+            })));
+        }
         scene.add(Primitive::GroupEnd);
     }
     svg(&scene)
@@ -164,5 +235,27 @@ fn svg(scene: &Scene) -> String {
         drawn
     } else {
         drawn.replacen("<svg ", &format!("<svg {size}"), 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_that_are_close_have_more_digits() {
+        let shown = |ticks: &[f64]| {
+            let format = format_of(ticks).unwrap_or(TickFormat::Auto);
+            let texts = ticks.iter().map(|tick| format.format(*tick));
+            texts.collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&[0.0, 0.5, 1.0]), ["0", "0.5", "1"]);
+        assert!(format_of(&[0.0, 0.05, 0.1]).is_none());
+        let close = [0.0431, 0.0432, 0.0433];
+        assert_eq!(shown(&close), ["0.0431", "0.0432", "0.0433"]);
+        let close = [12.3451, 12.3452, 12.3453];
+        assert_eq!(shown(&close), ["12.3451", "12.3452", "12.3453"]);
+        // One tick has no distance.
+        assert!(format_of(&[0.0431]).is_none());
     }
 }

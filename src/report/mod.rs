@@ -29,6 +29,7 @@ use crate::report::pictures::asked::Asked;
 use crate::report::style::file_name;
 use crate::report::tables::Tables;
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// A page has at most this number of partitions and lags.
 pub(crate) const MOST_MODELS: usize = 24;
@@ -101,10 +102,29 @@ pub(crate) fn draw(
         None => Vec::new(),
     };
     let asked = Asked::new(choice.trajectory, record);
-    let mut sections = Vec::new();
+    let mut sections: Vec<Section> = Vec::new();
     for model in all.iter().take(MOST_MODELS) {
         let before = earlier.iter().find(|m| m.keys == model.keys);
-        sections.push(section(model, before, &asked)?);
+        let mut next = section(model, before, &asked)?;
+        // What does not depend on the lag is drawn for the first lag of a partition.
+        let others = all.iter().zip(&sections);
+        let others = others.filter(|(other, _)| other.partition() == model.partition());
+        let drawn = others.flat_map(|(_, section)| &section.figures);
+        let drawn = drawn.map(|figure| (figure.name.as_str(), figure.svg.as_str()));
+        let drawn = drawn.collect::<HashSet<_>>();
+        let n = next.figures.len();
+        let is_new = |figure: &Figure| !drawn.contains(&(&*figure.name, &*figure.svg));
+        next.figures.retain(is_new);
+        next.repeated = n - next.figures.len();
+        next.first = first(&next.figures, next.answer.fit.as_deref());
+        sections.push(next);
+    }
+    if all.len() > MOST_MODELS {
+        tracing::warn!(
+            "the report has {MOST_MODELS} of {} partitions and lags; choose others with \
+             --partition KEY=VALUE",
+            all.len()
+        );
     }
     let has_estimates =
         |one: &Section| one.figures.iter().any(|f| f.name.starts_with("estimates-"));
@@ -149,6 +169,7 @@ fn section(model: &Model<'_>, before: Option<&Model<'_>>, asked: &Asked<'_>) -> 
         name: model.name(),
         first: first(&figures, answer.fit.as_deref()),
         figures,
+        repeated: 0,
         answer,
         above: above.collect(),
         below,

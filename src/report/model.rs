@@ -104,6 +104,12 @@ impl<'a> Model<'a> {
         self.keys.iter().map(key).collect::<Vec<_>>().join(", ")
     }
 
+    /// The keys of the partition, without the lag.
+    pub(crate) fn partition(&self) -> Vec<&(String, Option<String>)> {
+        let keys = self.keys.iter();
+        keys.filter(|(name, _)| name != "lag").collect()
+    }
+
     /// The partition of the model with all of its lags, if this is the first of several.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Pictures and tables → one HTML page without scripts, which loads nothing.
 
-use crate::error::escaped;
+use crate::error::{counted, escaped};
 use crate::report::answer::Answer;
 use crate::report::facts::Listing;
 use crate::report::figure::Figure;
@@ -10,6 +10,9 @@ use std::fmt::Write;
 
 /// The page stays below 5 MB: a browser opens it at once, and mail takes it.
 const MOST_BYTES: usize = 4_600_000;
+
+/// The first sections are open, and the others are folded.
+const OPEN: usize = 3;
 
 /// Names longer than this are shortened.
 const NAME: usize = 120;
@@ -27,6 +30,8 @@ pub(crate) struct Section {
     pub first: Option<usize>,
     /// Its pictures.
     pub figures: Vec<Figure>,
+    /// Pictures that an earlier lag has in the same form.
+    pub repeated: usize,
     /// Tables above the pictures.
     pub above: Vec<Listing>,
     /// Tables below them.
@@ -69,7 +74,7 @@ impl Page {
         }
         let mut missing = 0;
         for (at, section) in self.sections.iter().enumerate() {
-            missing += section_html(&mut out, at, section, self.sections.len() == 1);
+            missing += section_html(&mut out, at, section, self.sections.len());
         }
         if missing > 0 {
             let _ = writeln!(
@@ -103,19 +108,15 @@ impl Page {
         answer_html(out, &sentences, &warnings);
     }
 
-    /// Links to the sections, each with its first picture.
+    /// Links to the sections.
     fn index(&self) -> String {
         let mut out = "<nav>\n<ul class=\"index\">\n".to_string();
         for (at, section) in self.sections.iter().enumerate() {
             let name = escape(&short(&section.name, NAME));
-            let _ = write!(out, "<li><a href=\"#model-{at}\"><bdi>{name}</bdi>");
-            // Small pictures repeat large ones: only where there is space for both.
-            let first = section.first.and_then(|at| section.figures.get(at));
-            if let Some(figure) = first.filter(|f| f.svg.len() < 60_000) {
-                let of = format!("index{at}");
-                let _ = write!(out, "<figure>{}</figure>", inline(figure, &of));
-            }
-            out.push_str("</a></li>\n");
+            let _ = writeln!(
+                out,
+                "<li><a href=\"#model-{at}\"><bdi>{name}</bdi></a></li>"
+            );
         }
         out.push_str("</ul>\n</nav>\n");
         if self.left_out > 0 {
@@ -147,15 +148,31 @@ fn answer_html(out: &mut String, sentences: &[String], warnings: &[String]) {
 }
 
 /// Writes a section; returns the number of pictures that are left out.
-fn section_html(out: &mut String, section_at: usize, section: &Section, is_only: bool) -> usize {
+fn section_html(out: &mut String, section_at: usize, section: &Section, of: usize) -> usize {
     let mut missing = 0;
-    let _ = writeln!(out, "<section id=\"model-{section_at}\">");
-    if !section.name.is_empty() {
-        let name = escape(&short(&section.name, NAME));
-        let _ = writeln!(out, "<h2><bdi>{name}</bdi></h2>");
-    }
+    let is_folded = section_at >= OPEN;
+    let name = escape(&short(&section.name, NAME));
+    let heading = if name.is_empty() {
+        String::new()
+    } else {
+        format!("<h2><bdi>{name}</bdi></h2>\n")
+    };
+    // A link to an element inside opens what is folded.
+    let [begin, middle, end] = if is_folded {
+        [
+            "<section>\n<details>\n<summary>",
+            "</summary>\n",
+            "</details>\n",
+        ]
+    } else {
+        ["<section>\n", "", ""]
+    };
+    let _ = writeln!(
+        out,
+        "{begin}{heading}{middle}<div id=\"model-{section_at}\">"
+    );
     // The page has said it for its only model.
-    if !is_only {
+    if of > 1 {
         answer_html(out, &section.answer.sentences, &section.answer.warnings);
     }
     let first = section.first.and_then(|at| section.figures.get(at));
@@ -213,10 +230,14 @@ fn section_html(out: &mut String, section_at: usize, section: &Section, is_only:
         out.push_str("</div>\n</div>\n");
     }
     out.push_str("</div>\n");
+    if section.repeated > 0 {
+        let n = counted(section.repeated, "picture");
+        let _ = writeln!(out, "<p>{n} of an earlier lag would be the same here.</p>");
+    }
     for listing in &section.below {
         listing_html(out, listing);
     }
-    out.push_str("</section>\n");
+    let _ = writeln!(out, "</div>\n{end}</section>");
     missing
 }
 
@@ -263,9 +284,11 @@ fn listing_html(out: &mut String, listing: &Listing) {
     } else {
         ["<h3>", "</h3>\n"]
     };
+    // With a place in the order of the tabulator, keys scroll it, too.
     let _ = write!(
         out,
-        "{begin}{title}{end}<div class=\"scroll\"><table>\n<tr>"
+        "{begin}{title}{end}<div class=\"scroll\" tabindex=\"0\" role=\"region\" \
+         aria-label=\"{title}\"><table>\n<tr>"
     );
     for name in &listing.columns {
         let _ = write!(out, "<th>{}</th>", escape(name));

@@ -102,9 +102,54 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     kept.chain(['…']).collect()
 }
 
+/// At most `most` characters of each text in one line. Texts that begin in the same way keep their
+/// ends, too, so that they stay different.
+pub(crate) fn distinct(texts: &[String], most: usize) -> Vec<String> {
+    let begins = texts.iter().map(|text| short(text, most));
+    let begins = begins.collect::<Vec<_>>();
+    let both = |at: usize| {
+        let equal = begins.iter().filter(|begin| **begin == begins[at]);
+        if equal.count() == 1 {
+            begins[at].clone()
+        } else {
+            ends(&texts[at], most)
+        }
+    };
+    (0..texts.len()).map(both).collect()
+}
+
+/// The begin and the end of a text, with at most `most` characters.
+fn ends(text: &str, most: usize) -> String {
+    let text = escaped(text);
+    let n = text.chars().count();
+    if n <= most {
+        return text;
+    }
+    let first = most.saturating_sub(1) / 3;
+    let last = most.saturating_sub(1) - first;
+    let begin = text.chars().take(first);
+    begin
+        .chain(['…'])
+        .chain(text.chars().skip(n - last))
+        .collect()
+}
+
+/// The most characters of a label in a picture.
+const LABEL: usize = 28;
+
 /// A short text for a picture, in which `$` does not begin a formula.
 pub(crate) fn label(text: &str) -> String {
-    short(text, 28).replace('$', "\\$")
+    without_formula(&short(text, LABEL))
+}
+
+/// Such texts that are as different as the texts they are made of.
+pub(crate) fn labels(texts: &[String]) -> Vec<String> {
+    let texts = distinct(texts, LABEL);
+    texts.iter().map(|text| without_formula(text)).collect()
+}
+
+fn without_formula(text: &str) -> String {
+    text.replace('$', "\\$")
 }
 
 /// The name of a file.
@@ -149,5 +194,25 @@ pub fn number(x: f64) -> String {
         }
     } else {
         format!("{x:.4e}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten characters: the first three, `…` and the last six, where beginnings are equal.
+    #[test]
+    fn short_texts_stay_different() {
+        let texts = [
+            "a_long_name_r3",
+            "a_long_name_r12",
+            "another",
+            "only_one_long_name",
+        ];
+        let found = distinct(&texts.map(str::to_string), 10);
+        assert_eq!(found, ["a_l…ame_r3", "a_l…me_r12", "another", "only_one_…"]);
+        let found = labels(&["$x$".to_string()]);
+        assert_eq!(found, ["\\$x\\$"]);
     }
 }

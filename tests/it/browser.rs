@@ -1,4 +1,5 @@
-//! Reports in Chromium: pictures with marks, no text over text, no requests, no scripts.
+//! Reports in Chromium: pictures with marks, no text over text or under 9 pixels, no requests, no
+//! scripts.
 
 use crate::lake::{Lake, ProgramRun};
 use crate::needs;
@@ -152,7 +153,7 @@ fn check(lake: &Lake, page: &Path) -> Option<Value> {
             assert!(label.len() > 10, "no description: {figure}");
             assert!(figure["area"].as_f64() > Some(5000.0), "{width}: {figure}");
             assert!(figure["marks"].as_u64() > Some(3), "{width}: {figure}");
-            for key in ["overlaps", "outside"] {
+            for key in ["overlaps", "outside", "small"] {
                 let n = figure[key].as_array().map(Vec::len);
                 assert_eq!(n, Some(0), "{width}: {key} in {figure}");
             }
@@ -310,6 +311,68 @@ rank = 2
     assert!(text.contains(names[0]), "{text:.900}");
 }
 
+/// Fits of 3 and 14 sets with one beginning of their names, on angles, at two lags. At the second
+/// lag, the sets that the input gives have all boxes again.
+#[test]
+fn pictures_of_many_sets_and_long_names_can_be_read() {
+    let lake = Lake::new();
+    let mut rows = "id,t,phi,psi,side\n".to_string();
+    for t in 0..3000u32 {
+        // A walk through all boxes, which turns round with the low bits of a generator.
+        let noise = t.wrapping_mul(1_103_515_245).wrapping_add(12_345) >> 16;
+        let [phi, psi] = [t / 40 % 12, (t + noise % 3) % 12].map(|k| 30.0 * f64::from(k) - 165.0);
+        let side = u8::from(phi > 0.0);
+        rows += &format!("1,{t},{phi},{psi},{side}\n");
+    }
+    lake.file("rows.csv", &rows);
+    lake.runs_text(
+        r#"
+job = { name = "angles", output = "out", seed = 1 }
+tables.rows.path = "rows.csv"
+[transitions]
+sql = "SELECT * FROM rows"
+trajectory = "id"
+time = "t"
+lag = [1, 2]
+
+[transitions.bins]
+phi = { periodic = [-180, 180], boxes = 12 }
+psi = { periodic = [-180, 180], boxes = 12 }
+
+[[fit]]
+name = "a_beginning_that_all_names_of_fits_have"
+method = "dbmr"
+rank = [3, 14]
+
+[[fit]]
+name = "given"
+method = "given"
+affiliation = "side"
+"#,
+    );
+    lake.line("report out -o report.html").succeeds();
+    let page = lake.path("report.html");
+    let Some(measured) = check(&lake, &page) else {
+        return;
+    };
+    let html = std::fs::read_to_string(page).expect("a page");
+    assert!(html.contains("given: sets of sources and targets"));
+    assert!(!html.contains("given: sets of targets"));
+    assert!(!html.contains(">-200</text>"), "angles end at -180");
+    let [third, last] = ["_r3:", "_r14:"].map(|name| html.find(name).expect(name));
+    assert!(third < last, "fits by rank");
+    assert!(html.contains("of an earlier lag would be the same here"));
+    // The legends keep the ends of the names.
+    for rank in [3, 14] {
+        let end = format!("_of_fits_have_r{rank}</text>");
+        assert!(html.contains(&end), "{end}");
+    }
+    let tips = measured["tips"].as_array().expect("tips");
+    let stays = tips.iter().filter_map(|tip| tip.as_str());
+    let stays = stays.filter(|tip| tip.starts_with("set 13 → set 13: "));
+    assert_eq!(stays.count(), 2, "a matrix at each lag");
+}
+
 /// A map of a million boxes has a pixel per few boxes.
 #[test]
 fn a_report_of_a_million_states_is_small() {
@@ -349,7 +412,9 @@ affiliation = "side"
     // States with the set of the disc, counted here.
     let inside = (0..1000i64).flat_map(|i| (0..1000i64).map(move |j| [i - 500, j - 500]));
     let inside = inside.filter(|[x, y]| x * x + y * y < 90_000).count();
-    let tip = format!("set 1: {} states", number(inside as f64));
+    // Each state is a source and a target, so there is one map of both.
+    let inside = number(inside as f64);
+    let tip = format!("set 1: {inside} source states, {inside} target states");
     let is_shown = tips.iter().any(|t| t.as_str() == Some(&tip));
     assert!(is_shown, "{tip}: {tips:?}");
 }

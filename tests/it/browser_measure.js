@@ -4,6 +4,8 @@
   const over = (a, b) =>
     Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) *
     Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
+  // Pictures of folded parts have no size.
+  document.querySelectorAll('details').forEach((part) => { part.open = true; });
   const figures = [...document.querySelectorAll('svg')].map((svg) => {
     const texts = [...svg.querySelectorAll('text')].filter((t) => t.textContent.trim());
     const boxes = texts.map((t) => t.getBoundingClientRect());
@@ -16,7 +18,10 @@
     const outer = svg.getBoundingClientRect();
     const outside = texts.filter((t, i) => boxes[i].left < outer.left - 2 || boxes[i].right > outer.right + 2
       || boxes[i].top < outer.top - 2 || boxes[i].bottom > outer.bottom + 2).map((t) => t.textContent);
-    return { label: svg.getAttribute('aria-label'), area: area(outer), marks, overlaps, outside };
+    // Pixels of the page per unit of the picture.
+    const scale = svg.getScreenCTM().a;
+    const small = texts.filter((t) => parseFloat(getComputedStyle(t).fontSize) * scale < 9).map((t) => t.textContent);
+    return { label: svg.getAttribute('aria-label'), area: area(outer), marks, overlaps, outside, small };
   });
   const tips = [...document.querySelectorAll('svg title')].map((t) => t.textContent);
   const measured = {

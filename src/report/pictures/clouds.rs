@@ -7,6 +7,7 @@ use crate::report::model::{Model, ResultRows, column};
 use crate::report::states::{state_columns, state_name};
 use crate::report::style::{listed, number, set_name, short};
 use polars::prelude::SortMultipleOptions;
+use std::collections::BTreeMap;
 
 /// At most this number of states are drawn.
 const MOST: usize = 3000;
@@ -118,6 +119,9 @@ impl Cloud<'_> {
             Some(affiliation) => rows.sets(affiliation),
             None => vec![0; rows.len()],
         };
+        if is_one_point_per_set(&vectors, &sets) {
+            return Ok(Vec::new());
+        }
         let width = vectors.iter().map(Vec::len).max().unwrap_or_default();
         // A vector that is shorter than others ends in zeros.
         let at = |v: &[f64], pair: [usize; 2]| pair.map(|k| v.get(k).copied().unwrap_or(f64::NAN));
@@ -223,6 +227,17 @@ impl Cloud<'_> {
     }
 }
 
+/// Whether all states of a set have the same embedding: its points would say no more than the names
+/// of the sets.
+fn is_one_point_per_set(vectors: &[Vec<f64>], sets: &[i64]) -> bool {
+    let mut first: BTreeMap<i64, &[f64]> = BTreeMap::new();
+    vectors.iter().zip(sets).all(|(vector, set)| {
+        let known = first.entry(*set).or_insert(vector);
+        let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0);
+        known.len() == vector.len() && known.iter().zip(vector).all(is_near)
+    })
+}
+
 /// Neighbouring coordinates that vary. The first one of an embedding is often constant.
 fn pairs(width: usize, varies: impl Fn(usize) -> bool) -> Vec<[usize; 2]> {
     let own = (0..width).filter(|k| varies(*k)).collect::<Vec<_>>();
@@ -241,6 +256,15 @@ fn pairs(width: usize, varies: impl Fn(usize) -> bool) -> Vec<[usize; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sets_of_one_point_have_no_cloud() {
+        let vectors = [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0 + 1e-15]].map(Vec::from);
+        assert!(is_one_point_per_set(&vectors, &[0, 1, 0]));
+        assert!(!is_one_point_per_set(&vectors, &[0, 0, 0]));
+        // Without sets, different points are worth a picture.
+        assert!(!is_one_point_per_set(&vectors[..2], &[0, 0]));
+    }
 
     #[test]
     fn pairs_leave_out_constant_coordinates() {

@@ -61,7 +61,7 @@ fn worst(
     let names = names(&rows, &keys);
     let shown = suffix.replace('_', " ");
     let bar = |(name, value): (&String, f64)| Bar {
-        name: short(name, 10),
+        name: name.clone(),
         // Bars begin at 0, and log-likelihoods are negative.
         value: if is_worst_low { -value } else { value },
         colour: set_colour(0),
