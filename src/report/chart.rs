@@ -12,7 +12,7 @@ use kuva::plot::line::LinePlot;
 use kuva::plot::scatter::{MarkerShape, ScatterPlot};
 use kuva::render::layout::AxisLabelOverlap;
 use kuva::render::plots::Plot;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// At most this number of series share a chart.
@@ -325,12 +325,12 @@ pub(crate) fn cloud(
         _ => 1.6,
     };
     let plots = sets.iter().flat_map(|set| {
-        let mut seen = HashSet::new();
+        let with_tips = by_pixel(named, *set, &pixel);
+        let seen = with_tips.iter().map(|all| pixel(all[0].at));
+        let mut seen = seen.collect::<HashSet<_>>();
         let mut is_new = |at: [f64; 2], own: i64| {
             own == *set && at.iter().all(|x| x.is_finite()) && seen.insert(pixel(at))
         };
-        let with_tips = named.iter().filter(|one| is_new(one.at, one.set));
-        let with_tips = with_tips.collect::<Vec<_>>();
         let own = unnamed.iter().filter(|(at, own)| is_new(*at, *own));
         let own = own.map(|(at, _)| (at[0], at[1])).collect::<Vec<_>>();
         let plot = |data: Vec<(f64, f64)>| {
@@ -341,11 +341,12 @@ pub(crate) fn cloud(
                 // A number without a rounding error is short in the file.
                 .with_marker_opacity(0.75)
         };
-        let tips = with_tips.iter().map(|one| tip(&one.tip));
-        let places = with_tips
-            .iter()
-            .map(|one| (one.at[0], one.at[1]))
-            .collect::<Vec<_>>();
+        let tips = with_tips.iter().map(|all| {
+            let tips = all.iter().map(|one| one.tip.as_str());
+            tip(&tips.collect::<Vec<_>>().join("; "))
+        });
+        let places = with_tips.iter().map(|all| (all[0].at[0], all[0].at[1]));
+        let places = places.collect::<Vec<_>>();
         let above = plot(places).with_tooltip_labels(tips);
         let both = [(own.is_empty(), plot(own)), (with_tips.is_empty(), above)];
         both.into_iter()
@@ -353,11 +354,22 @@ pub(crate) fn cloud(
             .map(|(_, plot)| Plot::Scatter(plot))
     });
     let mut plots = plots.collect::<Vec<_>>();
-    let is_drawn = !plots.is_empty();
-    plots.extend(names(points, named));
-    if !is_drawn {
+    if plots.is_empty() {
         return None;
     }
+    // Large points on an axis would be cut, and so would names above the highest ones; an axis of
+    // one value would repeat its label.
+    let has_names = named.iter().any(|one| !one.label.is_empty());
+    let margin = if has_names { 0.1 } else { 0.04 };
+    let [x, y] = [0, 1].map(|axis| {
+        let values = || points.iter().map(|(at, _)| at[axis]);
+        let [low, high] = range(values());
+        match constant(values()) {
+            Some(x) => [x - 1.0, x + 1.0],
+            None => [low - margin * (high - low), high + margin * (high - low)],
+        }
+    });
+    plots.extend(names([x, y], named));
     let is_known = |centre: &&([f64; 2], String)| centre.0.iter().all(|x| x.is_finite());
     let centres = centres.iter().filter(is_known).collect::<Vec<_>>();
     if !centres.is_empty() {
@@ -371,15 +383,6 @@ pub(crate) fn cloud(
         plots.push(Plot::Scatter(plot));
     }
     let mut layout = around(&plots, labels).with_height(WIDTH * 0.8);
-    // Large points on an axis would be cut; an axis of one value would repeat its label.
-    let space = |axis: usize| {
-        let [low, high] = range(points.iter().map(|(at, _)| at[axis]));
-        match constant(points.iter().map(|(at, _)| at[axis])) {
-            Some(x) => [x - 1.0, x + 1.0],
-            None => [low - 0.04 * (high - low), high + 0.04 * (high - low)],
-        }
-    };
-    let [x, y] = [space(0), space(1)];
     layout = layout.with_x_axis_min(x[0]).with_x_axis_max(x[1]);
     layout = layout.with_y_axis_min(y[0]).with_y_axis_max(y[1]);
     if sets.len() > 1 {
@@ -391,9 +394,27 @@ pub(crate) fn cloud(
 /// The area inside the axes of a cloud, in pixels, with some space to spare.
 const AREA: [f64; 2] = [300.0, 190.0];
 
-/// The names of points that have space: a plot of invisible points.
-fn names(points: &[([f64; 2], i64)], named: &[NamedPoint]) -> Option<Plot> {
-    let ranges = [0, 1].map(|axis| range(points.iter().map(|(at, _)| at[axis])));
+/// The points of a set that have names, those of one pixel together.
+fn by_pixel<'a>(
+    named: &'a [NamedPoint],
+    set: i64,
+    pixel: impl Fn([f64; 2]) -> [i64; 2],
+) -> Vec<Vec<&'a NamedPoint>> {
+    let mut groups: Vec<Vec<&NamedPoint>> = Vec::new();
+    let mut known = HashMap::new();
+    let finite = |one: &&NamedPoint| one.set == set && one.at.iter().all(|x| x.is_finite());
+    for one in named.iter().filter(finite) {
+        let group = *known.entry(pixel(one.at)).or_insert(groups.len());
+        if group == groups.len() {
+            groups.push(Vec::new());
+        }
+        groups[group].push(one);
+    }
+    groups
+}
+
+/// The names of points that have space between the ends of the axes: a plot of invisible points.
+fn names(ranges: [[f64; 2]; 2], named: &[NamedPoint]) -> Option<Plot> {
     let place = |at: [f64; 2]| {
         let [x, y] = [0, 1].map(|axis| {
             let [low, high] = ranges[axis];

@@ -133,7 +133,8 @@ impl Page {
 
 /// Writes what a page or a section begins with.
 fn answer_html(out: &mut String, sentences: &[String], warnings: &[String]) {
-    let shown = |text: &String| escape(&escaped(text));
+    // No line begins with the sign of per cent.
+    let shown = |text: &String| escape(&escaped(text)).replace(" %", "&nbsp;%");
     if !sentences.is_empty() {
         let text = sentences.iter().map(shown).collect::<Vec<_>>().join(" ");
         let _ = writeln!(out, "<p class=\"answer\">{text}</p>");
@@ -204,7 +205,7 @@ fn section_html(out: &mut String, section_at: usize, section: &Section, of: usiz
         let n = group.len().min(4);
         let _ = writeln!(
             out,
-            "<div class=\"kind\" style=\"--n:{n}\">\n<p>{caption}</p>\n<div class=\"pictures\">"
+            "<div class=\"kind\" style=\"--n:{n}\">\n<div class=\"pictures\">"
         );
         for (at, figure) in group.iter().enumerate() {
             // Sources stand beside their targets.
@@ -227,7 +228,7 @@ fn section_html(out: &mut String, section_at: usize, section: &Section, of: usiz
                 out.push_str("</div>\n");
             }
         }
-        out.push_str("</div>\n</div>\n");
+        let _ = writeln!(out, "</div>\n<p>{caption}</p>\n</div>");
     }
     out.push_str("</div>\n");
     if section.repeated > 0 {
@@ -309,8 +310,14 @@ fn listing_html(out: &mut String, listing: &Listing) {
     }
 }
 
+/// A text of this number of characters has one line in a cell.
+const ONE_LINE: usize = 16;
+
 /// The text of a cell. A browser may break a line after the `-` of a number such as 1.2e-8.
 fn cell_html(text: &str) -> String {
+    if text.contains(' ') && text.chars().count() <= ONE_LINE {
+        return format!("<span>{}</span>", escape(text));
+    }
     let word = |word: &str| {
         let shown = escape(word);
         match word.parse::<f64>() {
@@ -334,8 +341,10 @@ mod tests {
 
     #[test]
     fn lines_do_not_break_in_numbers() {
-        let shown = cell_html("-6.3e-5 ≤ 0 <b>");
-        assert_eq!(shown, "<span>-6.3e-5</span> ≤ 0 &lt;b&gt;");
-        assert_eq!(cell_html("held-out  e-5"), "held-out  e-5");
+        let shown = cell_html("-6.3e-5 ≤ 0.000001 <b>");
+        assert_eq!(shown, "<span>-6.3e-5</span> ≤ 0.000001 &lt;b&gt;");
+        assert_eq!(cell_html("held-out  e-5"), "<span>held-out  e-5</span>");
+        let sentence = "held-out  scores are low";
+        assert_eq!(cell_html(sentence), sentence);
     }
 }

@@ -4,6 +4,8 @@
   const over = (a, b) =>
     Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) *
     Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
+  // What a reader sees at first, without what is folded.
+  const shown = document.body.innerText;
   // Pictures of folded parts have no size.
   document.querySelectorAll('details').forEach((part) => { part.open = true; });
   const figures = [...document.querySelectorAll('svg')].map((svg) => {
@@ -25,7 +27,7 @@
   });
   const tips = [...document.querySelectorAll('svg title')].map((t) => t.textContent);
   const measured = {
-    figures, tips,
+    figures, tips, shown,
     wide: document.body.scrollWidth - document.body.clientWidth,
     text: document.body.innerText, scripts: document.scripts.length,
     active: document.querySelectorAll('iframe,object,embed,form,input,a[href^="javascript"]').length,

@@ -48,8 +48,8 @@ pub enum Refine {
 pub struct SpectralHmm {
     /// The dimension of the state, or a list of dimensions to fit one by one.
     pub rank: usize,
-    /// How pairs are scaled: `"cca"`, or `"none"` for the operators of the paper [*Low-rank spectral
-    /// learning*](https://proceedings.mlr.press/v33/kulesza14.html).
+    /// How pairs are scaled: `"cca"`, or `"none"` for the operators of the paper [*Low-rank
+    /// spectral learning*](https://proceedings.mlr.press/v33/kulesza14.html).
     #[serde(default)]
     pub scaling: Scaling,
     /// Which windows are counted: `"all"`, or `"first"` for the first one of every trajectory. The
