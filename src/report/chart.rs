@@ -395,11 +395,11 @@ pub(crate) fn cloud(
 const AREA: [f64; 2] = [300.0, 190.0];
 
 /// The points of a set that have names, those of one pixel together.
-fn by_pixel<'a>(
-    named: &'a [NamedPoint],
+fn by_pixel(
+    named: &[NamedPoint],
     set: i64,
     pixel: impl Fn([f64; 2]) -> [i64; 2],
-) -> Vec<Vec<&'a NamedPoint>> {
+) -> Vec<Vec<&NamedPoint>> {
     let mut groups: Vec<Vec<&NamedPoint>> = Vec::new();
     let mut known = HashMap::new();
     let finite = |one: &&NamedPoint| one.set == set && one.at.iter().all(|x| x.is_finite());

@@ -4,7 +4,7 @@ use crate::assess::thin_sets::{self, thin_sets};
 use crate::error::Result;
 use crate::output::place::Output;
 use crate::report::model::Model;
-use crate::report::style::number;
+use crate::report::style::{by_rank, number};
 use serde_json::Value;
 
 /// A table of text.
@@ -270,6 +270,7 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
     let kept = kept.filter(|(_, column)| column.iter().any(|cell| cell != "–"));
     let kept = kept.collect::<Vec<_>>();
     let row = |at: usize| kept.iter().map(|(_, column)| column[at].clone()).collect();
+    let order = by_rank(&cells[0]);
     let heading = |name: &str| match name {
         "reference_log_likelihood" => "log likelihood of reference".to_string(),
         "source_sizes" => "set sizes".to_string(),
@@ -278,7 +279,7 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Listing> {
     let columns = kept.iter().map(|(name, _)| heading(name));
     Ok(Listing {
         columns: columns.collect(),
-        ..Listing::new("Fits", &[], (0..rows.len()).map(row).collect())
+        ..Listing::new("Fits", &[], order.into_iter().map(row).collect())
     })
 }
 

@@ -133,10 +133,11 @@ impl Page {
 
 /// Writes what a page or a section begins with.
 fn answer_html(out: &mut String, sentences: &[String], warnings: &[String]) {
-    // No line begins with the sign of per cent.
-    let shown = |text: &String| escape(&escaped(text)).replace(" %", "&nbsp;%");
+    let shown = |text: &String| escape(&escaped(text));
     if !sentences.is_empty() {
         let text = sentences.iter().map(shown).collect::<Vec<_>>().join(" ");
+        // No line begins with the sign of per cent.
+        let text = text.replace(" %", "&nbsp;%");
         let _ = writeln!(out, "<p class=\"answer\">{text}</p>");
     }
     if !warnings.is_empty() {

@@ -197,6 +197,24 @@ pub fn number(x: f64) -> String {
     }
 }
 
+/// The order in which fits are shown: that of their names, but `dbmr_r3` before `dbmr_r12`.
+pub(crate) fn by_rank(names: &[String]) -> Vec<usize> {
+    let parts = |name: &str| {
+        let (first, rank) = name.rsplit_once("_r")?;
+        Some((first.to_string(), rank.parse::<u64>().ok()?))
+    };
+    let place = |name: &String| match parts(name) {
+        Some((first, rank)) => {
+            let is_own = |other: &String| parts(other).is_some_and(|(f, _)| f == first);
+            (names.iter().position(is_own), rank)
+        }
+        None => (names.iter().position(|other| other == name), 0),
+    };
+    let mut order = (0..names.len()).collect::<Vec<_>>();
+    order.sort_by_key(|at| place(&names[*at]));
+    order
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,5 +232,14 @@ mod tests {
         assert_eq!(found, ["a_l…ame_r3", "a_l…me_r12", "another", "only_one_…"]);
         let found = labels(&["$x$".to_string()]);
         assert_eq!(found, ["\\$x\\$"]);
+    }
+
+    #[test]
+    fn fits_of_several_ranks_are_ordered_by_rank() {
+        let names = "svd dbmr_r12 dbmr_r24 dbmr_r3 map_rate gpcca dbmr_rest";
+        let names = names.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let ordered = by_rank(&names).into_iter().map(|at| names[at].as_str());
+        let expected = "svd dbmr_r3 dbmr_r12 dbmr_r24 map_rate gpcca dbmr_rest";
+        assert_eq!(ordered.collect::<Vec<_>>().join(" "), expected);
     }
 }

@@ -116,7 +116,7 @@ fn fits_show_transitions_reference_and_sizes() {
         "<th>log likelihood of reference</th>",
         "<th>set sizes</th>",
         "<td><bdi>319</bdi></td>",
-        "<td><bdi>3 3</bdi></td>",
+        "<td><bdi><span>3 3</span></bdi></td>",
     ];
     check_order(&page, &heads);
 }

@@ -20,6 +20,7 @@ use crate::report::assigned;
 use crate::report::figure::Figure;
 use crate::report::model::Model;
 use crate::report::pictures::asked::Asked;
+use crate::report::style::by_rank;
 
 /// The names of the fits of a model, in the order of their table, but those of several ranks by
 /// their ranks. Assigned rows have no such table.
@@ -31,26 +32,10 @@ pub(crate) fn fits(model: &Model<'_>) -> Result<Vec<String>> {
         return assigned::fits(model);
     }
     let rows = model.rows("fits", &["fit"])?;
-    Ok(by_rank(rows.texts("fit").into_iter().flatten().collect()))
-}
-
-/// Names in their order, but `dbmr_r3` before `dbmr_r12`.
-pub(crate) fn by_rank(names: Vec<String>) -> Vec<String> {
-    let parts = |name: &str| {
-        let (first, rank) = name.rsplit_once("_r")?;
-        Some((first.to_string(), rank.parse::<u64>().ok()?))
-    };
-    let place = |name: &String| match parts(name) {
-        Some((first, rank)) => {
-            let is_own = |other: &String| parts(other).is_some_and(|(f, _)| f == first);
-            (names.iter().position(is_own), rank)
-        }
-        None => (names.iter().position(|other| other == name), 0),
-    };
-    let placed = names.iter().map(|name| (place(name), name.clone()));
-    let mut placed = placed.collect::<Vec<_>>();
-    placed.sort_by_key(|(place, _)| *place);
-    placed.into_iter().map(|(_, name)| name).collect()
+    let names = rows.texts("fit").into_iter().flatten();
+    let names = names.collect::<Vec<_>>();
+    let order = by_rank(&names).into_iter();
+    Ok(order.map(|at| names[at].clone()).collect())
 }
 
 /// All pictures of one model, in the order in which they are read.
@@ -79,17 +64,4 @@ pub(crate) fn of_model(
     figures.extend(rows::figures(model, &fits)?);
     figures.extend(distortion::figures(model, &fits)?);
     Ok(figures)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fits_of_several_ranks_are_ordered_by_rank() {
-        let names = "svd dbmr_r12 dbmr_r24 dbmr_r3 map_rate gpcca dbmr_rest";
-        let names = names.split(' ').map(str::to_string).collect();
-        let expected = "svd dbmr_r3 dbmr_r12 dbmr_r24 map_rate gpcca dbmr_rest";
-        assert_eq!(by_rank(names).join(" "), expected);
-    }
 }

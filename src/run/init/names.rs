@@ -36,7 +36,7 @@ pub(crate) enum Role {
 const NAMES: [(Role, &str); 14] = [
     (
         Role::Time,
-        "time timestamp datetime date t ts epoch unixtime stamp created occurred zeit datum step frame position pos seq order tick n",
+        "time timestamp datetime date t ts epoch unixtime stamp created occurred zeit datum step frame position pos seq order tick n index idx",
     ),
     (
         Role::Trajectory,
@@ -77,11 +77,10 @@ const NAMES: [(Role, &str); 14] = [
     ),
 ];
 
-/// Words of a name that say that its numbers are a date, a place or a key, and count nothing.
-const NO_AMOUNTS: [&str; 16] = [
-    "year", "month", "week", "day", "hour", "minute", "second", "date", "time", "id", "key",
-    "code", "zip", "index", "row", "version",
-];
+/// Words of a name that say that its numbers are a date, a measure or a key, and count nothing.
+const NO_AMOUNTS: &str = "year month week day days hour hours minute minutes min second seconds sec \
+    ms date time duration distance length km miles meters speed delay age price fare cost \
+    altitude elevation temperature temp id key code zip index row version";
 
 /// How well a name fits a role, from 0 (not at all): the whole name before a word of it, and early
 /// words of the list before later ones.
@@ -124,7 +123,8 @@ pub(crate) fn without_role(name: &str, role: Role) -> Vec<String> {
 /// Whether a name says that the numbers of its column count or weigh nothing.
 pub(crate) fn is_no_amount(name: &str) -> bool {
     let words = words(name);
-    words.iter().any(|word| NO_AMOUNTS.contains(&word.as_str()))
+    let is_known = |word: &String| NO_AMOUNTS.split_whitespace().any(|known| known == word);
+    words.iter().any(is_known)
 }
 
 /// The words of a name in lower case: `fromStation_id` has `from`, `station` and `id`.
