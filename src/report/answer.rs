@@ -194,6 +194,9 @@ static CRITERIA: [(&str, bool, &str); 7] = [
     ("vamp_2", false, "the highest VAMP-2 score"),
 ];
 
+/// The first criteria are of rows that a fit has not seen.
+const TESTS: usize = 3;
+
 /// The fits of a model with their numbers; those of `ranks` stand beside those of `fits`.
 fn candidates(model: &Model<'_>) -> Result<Vec<Candidate>> {
     let criteria = CRITERIA.map(|(column, ..)| column);
@@ -264,17 +267,22 @@ fn choice(all: &[Candidate]) -> Option<(usize, String)> {
         left.retain(|at| !all[*at].is_thin);
         why.push("its sets all hold a thousandth of the transitions or more".to_string());
     }
-    if left.iter().any(|at| all[*at].reason.is_some()) {
+    let is_scored = |at: &usize| {
+        let mut numbers = CRITERIA.iter().map(|(column, ..)| all[*at].number(column));
+        numbers.any(f64::is_finite)
+    };
+    // A score on other rows compares any fits. Else a rank that a rule chose comes first.
+    let scored = left.iter().copied().filter(is_scored).collect::<Vec<_>>();
+    let is_known = |column: &str| scored.iter().all(|at| all[*at].number(column).is_finite());
+    let mut tests = CRITERIA[..TESTS].iter();
+    let is_tested = !scored.is_empty() && tests.any(|(column, ..)| is_known(column));
+    if !is_tested && left.iter().any(|at| all[*at].reason.is_some()) {
         left.retain(|at| all[*at].reason.is_some());
         if let [one] = left[..] {
             let reason = all[one].reason.as_deref().unwrap_or_default();
             why.push(of_rule(reason));
         }
     }
-    let is_scored = |at: &usize| {
-        let mut numbers = CRITERIA.iter().map(|(column, ..)| all[*at].number(column));
-        numbers.any(f64::is_finite)
-    };
     // Maps have no score, and do not compete.
     left.retain(is_scored);
     if left.len() == 1 && why.is_empty() {
@@ -438,6 +446,14 @@ mod tests {
         assert_eq!(
             (at, why.as_str()),
             (0, "a rule chose its rank (largest gap)")
+        );
+        let mut tested = [("held", 1.0), ("out", 2.0)]
+            .map(|(name, x)| candidate(name, &[("held_out", x), ("log_likelihood", -x)]));
+        tested[0].reason = Some("best held-out log-likelihood".to_string());
+        let (at, why) = choice(&tested).expect("a choice");
+        assert_eq!(
+            (at, why.as_str()),
+            (1, "it has the highest held-out score of 2 fits, 2")
         );
         all[0].is_thin = true;
         let (at, why) = choice(&all).expect("a choice");

@@ -182,7 +182,12 @@ fn section_html(out: &mut String, section_at: usize, section: &Section, of: usiz
         if out.len() + figure.svg.len() > MOST_BYTES {
             missing += 1;
         } else {
-            let wide = if is_wide(&figure.svg) { " wide" } else { "" };
+            let wide = match aspect(&figure.svg) {
+                Some(aspect) if aspect >= WIDE => {
+                    format!(" wide\" style=\"--aspect:{aspect:.3}")
+                }
+                _ => String::new(),
+            };
             let _ = writeln!(out, "<div class=\"first{wide}\">");
             figure_html(out, figure, &format!("m{section_at}f0"));
             let _ = writeln!(out, "<p>{}</p>\n</div>", escape(figure.caption));
@@ -243,18 +248,15 @@ fn section_html(out: &mut String, section_at: usize, section: &Section, of: usiz
     missing
 }
 
-/// Whether a drawing can have the width of the page, and still fit on a screen.
-fn is_wide(svg: &str) -> bool {
-    let size = svg.split_once("viewBox=\"0 0 ").map(|(_, rest)| rest);
-    let size = size.and_then(|rest| rest.split_once('"'));
-    let numbers = size.and_then(|(size, _)| size.split_once(' '));
-    let Some((width, height)) = numbers else {
-        return false;
-    };
-    match (width.parse::<f64>(), height.parse::<f64>()) {
-        (Ok(width), Ok(height)) => width >= 1.1 * height,
-        _ => false,
-    }
+/// A drawing of this aspect can have the width of the page, and still fit on a screen.
+const WIDE: f64 = 1.1;
+
+/// The width of a drawing per height.
+fn aspect(svg: &str) -> Option<f64> {
+    let (_, rest) = svg.split_once("viewBox=\"0 0 ")?;
+    let (size, _) = rest.split_once('"')?;
+    let (width, height) = size.split_once(' ')?;
+    Some(width.parse::<f64>().ok()? / height.parse::<f64>().ok()?)
 }
 
 /// Writes a picture below its title.
@@ -316,6 +318,7 @@ const ONE_LINE: usize = 16;
 
 /// The text of a cell. A browser may break a line after the `-` of a number such as 1.2e-8.
 fn cell_html(text: &str) -> String {
+    let text = &text.replace(" %", "\u{a0}%");
     if text.contains(' ') && text.chars().count() <= ONE_LINE {
         return format!("<span>{}</span>", escape(text));
     }
@@ -334,10 +337,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_pictures_are_wider_than_high() {
-        assert!(is_wide("<svg viewBox=\"0 0 420 300\" width=\"420\">"));
-        assert!(!is_wide("<svg viewBox=\"0 0 420 400.5\">"));
-        assert!(!is_wide("<svg>"));
+    fn pictures_have_an_aspect() {
+        let svg = "<svg viewBox=\"0 0 420 300\" width=\"420\">";
+        assert_eq!(aspect(svg), Some(1.4));
+        assert_eq!(aspect("<svg viewBox=\"0 0 420 420.0\">"), Some(1.0));
+        assert_eq!(aspect("<svg>"), None);
     }
 
     #[test]

@@ -16,8 +16,8 @@ const MOST_SETS: u32 = 40;
 /// At most this number of fits.
 const MOST_FITS: usize = 12;
 
-/// The most frequent states of the sets of each fit: those of the fit `first` are shown, and the
-/// others open.
+/// The most frequent states of the sets of each fit. Those of the fit `first` are shown, unless the
+/// states are boxes of a map; the others open.
 ///
 /// # Errors
 /// If a table cannot be read.
@@ -31,13 +31,16 @@ pub(crate) fn listings(model: &Model<'_>, first: Option<&str>) -> Result<Vec<Lis
     let is_other = names[0] != names[1];
     let tables = ["sources", "targets"].into_iter().zip(&names);
     for (table, names) in tables.filter(|(table, _)| *table == "sources" || is_other) {
+        let columns = model.columns(table)?;
+        let is_axis = |name: &&String| columns.contains(&format!("{name}_index"));
+        let has_map = names.iter().filter(is_axis).count() == 2;
         let own = fits(model, table)?;
         let (of_first, others): (Vec<_>, Vec<_>) =
             own.into_iter().partition(|fit| Some(fit.as_str()) == first);
         for fit in of_first.iter().chain(&others).take(MOST_FITS) {
             let listing = of_fit(model, table, names, fit)?;
             found.push(Listing {
-                is_folded: Some(fit.as_str()) != first,
+                is_folded: has_map || Some(fit.as_str()) != first,
                 ..listing
             });
         }

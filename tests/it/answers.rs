@@ -76,7 +76,7 @@ fn a_page_begins_with_its_answer() {
         "<svg role=\"img\" aria-label=\"Transition",
         "<h3>Fits</h3>",
         "<h3>dbmr: most frequent sources of each set, with their share of the set</h3>",
-        "a 40 %, b 30 %, c 30 %",
+        "a 40\u{a0}%, b 30\u{a0}%, c 30\u{a0}%",
         "<details>\n<summary><h3>Certificates: all ",
         " hold</h3></summary>",
         "<details id=\"run\">",
@@ -148,9 +148,10 @@ affiliation = "side"
                    come from such sets, and say little";
     ran.says(&format!("  warning: given: {warning}"));
     let page = page(&lake);
+    let cell = warning.replace(" %", "\u{a0}%");
     check_order(
         &page,
-        &[&format!("given: {warning}"), "<th>warning</th>", warning],
+        &[&format!("given: {warning}"), "<th>warning</th>", &cell],
     );
     let record = lake.record();
     let thin = &record["models"][0]["fits"][0]["thin_sets"];
