@@ -174,6 +174,38 @@ fn numbers_beside_pairs_are_counts() {
     assert_eq!(value(&text, "source"), "\"u\"", "{text}");
     assert_eq!(value(&text, "target"), "\"v\"", "{text}");
     assert_eq!(value(&text, "weight"), "\"w\"", "{text}");
+    // A row with a fare is one trip, so that no other number counts trips.
+    let trip = |k: i64| format!("Z{},Z{},{}.5,{}\n", k % 7, k * k % 7, 4 + k % 9, 2 + k % 3);
+    let trips: String = rows().map(trip).collect();
+    lake.file("trips.csv", &("start,end,fare,tip\n".to_string() + &trips));
+    let text = proposed(&lake, "trips.csv", &[]);
+    assert_eq!(value(&text, "# count"), "\"tip\"", "{text}");
+}
+
+/// Ends whose names differ in their last sign, or by other words.
+#[test]
+fn pairs_have_many_names() {
+    let lake = Lake::new();
+    for (at, (source, target, value_of)) in [
+        ("node1", "node2", "weight"),
+        ("i", "j", "n_ij"),
+        ("sender", "recipient", "messages"),
+        ("follower", "followee", "n"),
+        ("caller", "callee", "calls"),
+        ("state_from", "state_to", "probability"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let row = |k: i64| format!("{},{},{}\n", k % 7, k * k % 7, 1 + k % 3);
+        let rows: String = (0..100).map(row).collect();
+        let file = format!("{at}.csv");
+        lake.file(&file, &(format!("{source},{target},{value_of}\n") + &rows));
+        let text = proposed(&lake, &file, &[]);
+        assert_eq!(value(&text, "source"), format!("\"{source}\""), "{text}");
+        assert_eq!(value(&text, "target"), format!("\"{target}\""), "{text}");
+        assert!(text.contains(&format!(" = \"{value_of}\" ")), "{text}");
+    }
 }
 
 /// The letter of a row, which follows no simple rule.
@@ -225,7 +257,12 @@ fn times_are_recognised() {
     let begin = 1_788_256_800;
     let clock = |k: i64| format!("{:02}:{:02}", 10 + k % 50 / 60, k % 50);
     type TimeOf<'a> = &'a dyn Fn(i64) -> String;
-    let forms: [(&str, TimeOf, &str); 8] = [
+    let forms: [(&str, TimeOf, &str); 9] = [
+        (
+            "at",
+            &|k| format!("\"01/Sep/2026:{}:00 +0000\"", clock(k)),
+            "types",
+        ),
         (
             "when",
             &|k| format!("\"2026-09-01T{}:00Z\"", clock(k)),
@@ -278,6 +315,46 @@ fn times_are_recognised() {
                 assert!(value(&text, "sql").contains(&function), "{text}");
             }
         }
+    }
+}
+
+/// Times that are not whole become whole numbers, years are times, and months are counted.
+#[test]
+fn numbers_and_months_are_times() {
+    let lake = Lake::new();
+    type TimeOf<'a> = &'a dyn Fn(i64) -> String;
+    let forms: [(&str, TimeOf, &str, &str); 6] = [
+        (
+            "t",
+            &|k| format!("{:.2}", 0.02 * k as f64),
+            "2",
+            "CAST(round(100 * t) AS BIGINT)",
+        ),
+        ("time (s)", &|k| format!("{k}.0"), "1", "AS BIGINT)"),
+        (
+            "timestamp",
+            &|k| format!("{}.5", 1_788_256_800 + 60 * k),
+            "\"1min\"",
+            "to_timestamp_micros(CAST(round(1000000 * ",
+        ),
+        ("year", &|k| (1950 + k).to_string(), "1", "\\\"year\\\""),
+        ("move_number", &|k| k.to_string(), "1", "move_number"),
+        (
+            "month",
+            &|k| format!("{}-{:02}", 2020 + k / 12, k % 12 + 1),
+            "1",
+            "CAST(left(\\\"month\\\", 4) AS BIGINT) * 12",
+        ),
+    ];
+    for (at, (name, time, lag, sql)) in forms.into_iter().enumerate() {
+        let row = |k: i64| format!("{},{},{}\n", k / 50, time(k % 50), letter(k));
+        let rows: String = (0..200).map(row).collect();
+        let file = format!("{at}.csv");
+        lake.file(&file, &(format!("robot,{name},mode\n") + &rows));
+        let text = proposed(&lake, &file, &[]);
+        assert_eq!(value(&text, "trajectory"), "\"robot\"", "{text}");
+        assert_eq!(value(&text, "lag"), lag, "{text}");
+        assert!(value(&text, "sql").contains(sql), "{text}");
     }
 }
 
@@ -637,14 +714,14 @@ fn tables_without_roles_are_errors() {
     lake.line("init twice.parquet")
         .fails(1, "several rows have the same `t`");
     lake.table(
-        "floats.parquet",
+        "words.parquet",
         vec![
-            ("time", floats([0.0, 0.5, 1.0])),
+            ("time", texts(["soon", "now", "late"].map(String::from))),
             ("state", integers([1, 2, 1])),
         ],
     );
-    lake.line("init floats.parquet")
-        .fails(1, "and `time` is Float64; make whole numbers of it in SQL");
+    lake.line("init words.parquet --time time")
+        .fails(1, "and `time` is Utf8; make whole numbers of it in SQL");
     lake.line("init one.parquet --kind no")
         .fails(2, "possible values");
 }

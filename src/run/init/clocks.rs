@@ -7,7 +7,7 @@ use arrow::array::{AsArray, StringArray};
 use arrow::datatypes::TimestampMicrosecondType;
 
 /// Dates, those with the year first before others. A day and a month may be either way round.
-const DATES: [&str; 12] = [
+const DATES: [&str; 13] = [
     "%Y-%m-%d",
     "%Y/%m/%d",
     "%d.%m.%Y",
@@ -19,11 +19,12 @@ const DATES: [&str; 12] = [
     "%m-%d-%Y",
     "%d %b %Y",
     "%d-%b-%Y",
+    "%d/%b/%Y",
     "%b %d, %Y",
 ];
 
-/// FoundTimes of a day after a date; the first one is none.
-const CLOCKS: [&str; 8] = [
+/// Times of a day after a date; the first one is none.
+const CLOCKS: [&str; 9] = [
     "",
     " %H:%M:%S%.f",
     "T%H:%M:%S%.f",
@@ -32,6 +33,7 @@ const CLOCKS: [&str; 8] = [
     " %I:%M:%S %p",
     " %I:%M %p",
     ", %H:%M",
+    ":%H:%M:%S",
 ];
 
 /// Time zones after a time of a day, and the zone that the pipeline must name for them.
@@ -60,7 +62,7 @@ pub(crate) enum TimeReading {
     /// With this type in the key `types`.
     Type(ColumnType),
     /// With this function of SQL, which has the column in place of `{}`.
-    Function(&'static str),
+    Function(String),
 }
 
 /// The times that the values of a column are.
@@ -69,13 +71,19 @@ pub(crate) struct FoundTimes {
     pub reading: TimeReading,
     /// A comment about the values.
     pub note: &'static str,
-    /// Microseconds since 1970, in the order of the values.
-    pub microseconds: Vec<f64>,
+    /// Whether they are dates or timestamps.
+    pub is_clock: bool,
+    /// Microseconds since 1970 of dates and timestamps, or whole numbers, in the order of the
+    /// values.
+    pub numbers: Vec<f64>,
 }
 
 /// The times that texts are, if all texts have one format. Of a day and a month that may be either
 /// way round, the way counts in which the times are nearer to each other.
 pub(crate) fn of_texts(values: &[String]) -> Option<FoundTimes> {
+    if let Some(months) = of_months(values) {
+        return Some(months);
+    }
     let first = values.first()?;
     if first.len() > LONGEST || !first.contains(|c: char| c.is_ascii_digit()) {
         return None;
@@ -89,7 +97,8 @@ pub(crate) fn of_texts(values: &[String]) -> Option<FoundTimes> {
             let times = FoundTimes {
                 reading: TimeReading::Type(of),
                 note: "texts that are times",
-                microseconds,
+                is_clock: true,
+                numbers: microseconds,
             };
             found.push((high - low, times));
         }
@@ -100,6 +109,82 @@ pub(crate) fn of_texts(values: &[String]) -> Option<FoundTimes> {
         times.note = "texts that are times; their day and month may be the other way round";
     }
     Some(times)
+}
+
+/// Texts of a year and a month, such as 2026-09, which are no dates.
+fn of_months(values: &[String]) -> Option<FoundTimes> {
+    let is_month = |text: &String| {
+        let parts = text.split_once('-');
+        parts.is_some_and(|(year, month)| year.len() == 4 && month.len() == 2)
+    };
+    if values.is_empty() || !values.iter().all(is_month) {
+        return None;
+    }
+    let days: Vec<String> = values.iter().map(|text| format!("{text}-01")).collect();
+    let of = ColumnType::Time {
+        format: "%Y-%m-%d".into(),
+        zone: None,
+    };
+    let year_and_month = "CAST(left({}, 4) AS BIGINT) * 12 + CAST(right({}, 2) AS BIGINT)";
+    // Days say which texts are months, and the months are counted.
+    parsed(&of, &days)?;
+    let months = values.iter().map(|text| {
+        let number = |part: &str| part.parse::<f64>().unwrap_or(f64::NAN);
+        text.split_once('-')
+            .map_or(f64::NAN, |(y, m)| 12.0 * number(y) + number(m))
+    });
+    Some(FoundTimes {
+        reading: TimeReading::Function(year_and_month.into()),
+        note: "counted in months",
+        is_clock: false,
+        numbers: months.collect(),
+    })
+}
+
+/// The most digits after the point of times in numbers.
+const DIGITS: u32 = 6;
+
+/// Times in numbers that are not whole.
+#[derive(Debug, PartialEq)]
+pub(crate) struct FloatTimes {
+    /// The function of SQL that makes timestamps or whole numbers of them.
+    pub function: String,
+    /// Whether they are seconds since 1970. Others are in the unit of their last digit.
+    pub is_clock: bool,
+    /// The values of the function, in the order of the numbers: microseconds, or whole numbers.
+    pub numbers: Vec<f64>,
+}
+
+/// The times of numbers; NaN stands for null.
+pub(crate) fn of_floats(numbers: &[f64]) -> Option<FloatTimes> {
+    let known = || numbers.iter().copied().filter(|x| !x.is_nan());
+    known().next()?;
+    let rounded = |factor: f64| numbers.iter().map(|x| (factor * x).round()).collect();
+    if known().all(|x| SECONDS.contains(&x)) {
+        return Some(FloatTimes {
+            function: "to_timestamp_micros(CAST(round(1000000 * {}) AS BIGINT))".into(),
+            is_clock: true,
+            numbers: rounded(1e6),
+        });
+    }
+    let is_exact = |factor: &f64| {
+        let error = |x: f64| ((factor * x).round() / factor - x).abs();
+        known().all(|x| error(x) <= 1e-9 * x.abs().max(1e-3))
+    };
+    let mut factors = (0..=DIGITS).map(|digits| f64::from(10u32.pow(digits)));
+    let last = f64::from(10u32.pow(DIGITS));
+    let factor = factors.find(is_exact).unwrap_or(last);
+    // Larger numbers are no exact integers in doubles.
+    let largest = known().map(f64::abs).fold(0.0, f64::max);
+    let function = match factor {
+        1.0 => "CAST({} AS BIGINT)".to_string(),
+        _ => format!("CAST(round({factor} * {{}}) AS BIGINT)"),
+    };
+    (largest * factor < 9e15).then(|| FloatTimes {
+        function,
+        is_clock: false,
+        numbers: rounded(factor),
+    })
 }
 
 fn formats() -> impl Iterator<Item = ColumnType> {
@@ -127,13 +212,13 @@ fn parsed(of: &ColumnType, values: &[String]) -> Option<Vec<f64>> {
 }
 
 /// The function of SQL that reads values of a format, if they are seconds or texts of ISO 8601.
-pub(crate) fn function(format: &str) -> Option<&'static str> {
+pub(crate) fn function(format: &str) -> Option<String> {
     if format == "%s" {
-        return Some("to_timestamp_seconds({})");
+        return Some("to_timestamp_seconds({})".into());
     }
     let is_common = format.starts_with("%Y-%m-%d") && format.contains("%H:%M:%S%.f");
     let has_zone = !format.ends_with("%.f") && !format.ends_with('Z');
-    (is_common && !has_zone).then_some("to_timestamp_micros({})")
+    (is_common && !has_zone).then(|| "to_timestamp_micros({})".into())
 }
 
 /// The times that whole numbers are, if the name of their column says that they are times: seconds
@@ -159,7 +244,8 @@ pub(crate) fn of_integers(name: &str, values: &[String]) -> Option<FoundTimes> {
             return Some(FoundTimes {
                 reading: TimeReading::Type(of),
                 note: "whole numbers whose digits are times",
-                microseconds,
+                is_clock: true,
+                numbers: microseconds,
             });
         }
     }
@@ -173,17 +259,17 @@ pub(crate) fn of_integers(name: &str, values: &[String]) -> Option<FoundTimes> {
         (1.0, TimeReading::Type(seconds), "seconds since 1970"),
         (
             1e3,
-            TimeReading::Function("to_timestamp_millis({})"),
+            TimeReading::Function("to_timestamp_millis({})".into()),
             "milliseconds since 1970",
         ),
         (
             1e6,
-            TimeReading::Function("to_timestamp_micros({})"),
+            TimeReading::Function("to_timestamp_micros({})".into()),
             "microseconds since 1970",
         ),
         (
             1e9,
-            TimeReading::Function("to_timestamp_micros({} / 1000)"),
+            TimeReading::Function("to_timestamp_micros({} / 1000)".into()),
             "nanoseconds since 1970, in whole microseconds",
         ),
     ];
@@ -200,7 +286,8 @@ pub(crate) fn of_integers(name: &str, values: &[String]) -> Option<FoundTimes> {
     Some(FoundTimes {
         reading,
         note,
-        microseconds: microseconds.collect(),
+        is_clock: true,
+        numbers: microseconds.collect(),
     })
 }
 
@@ -213,7 +300,7 @@ mod tests {
         let times = of_texts(&values)?;
         match times.reading {
             TimeReading::Type(ColumnType::Time { format, zone }) => {
-                Some((format, zone, times.microseconds[0] / 1e6))
+                Some((format, zone, times.numbers[0] / 1e6))
             }
             other => panic!("{other:?}"),
         }
@@ -234,6 +321,7 @@ mod tests {
             ("09/13/2026 10:00:00 AM", "%m/%d/%Y %I:%M:%S %p", None),
             ("13/09/2026 10:00", "%d/%m/%Y %H:%M", None),
             ("13 Sep 2026 10:00", "%d %b %Y %H:%M", None),
+            ("01/Sep/2026:10:00:00 +0000", "%d/%b/%Y:%H:%M:%S %z", None),
             ("2026-09-01T12:00:00+02:00", "%Y-%m-%dT%H:%M:%S%.f%:z", None),
         ] {
             let day = if text.contains("13") {
@@ -272,7 +360,7 @@ mod tests {
     fn whole_numbers_since_1970_are_times() {
         let of = |name: &str, value: &str| {
             let times = of_integers(name, &[value.to_string()])?;
-            Some((times.note, times.microseconds[0]))
+            Some((times.note, times.numbers[0]))
         };
         let ten = 1_788_256_800e6;
         assert_eq!(of("epoch", "1788256800"), Some(("seconds since 1970", ten)));
@@ -284,5 +372,35 @@ mod tests {
         assert_eq!(of("date", "20260901"), Some((digits, ten - 36_000e6)));
         assert_eq!(of("step", "120"), None);
         assert_eq!(of("user", "1788256800"), None);
+    }
+
+    #[test]
+    fn months_are_counted() {
+        let months = ["2026-11", "2027-01"].map(String::from);
+        let found = of_texts(&months).expect("times");
+        assert!(!found.is_clock);
+        assert_eq!(found.numbers, [24_323.0, 24_325.0]);
+        assert!(of_texts(&["2026-13".to_string()]).is_none());
+    }
+
+    #[test]
+    fn other_numbers_are_times_in_the_unit_of_their_last_digit() {
+        let function = |numbers: &[f64]| of_floats(numbers).map(|found| found.function);
+        let steps = of_floats(&[0.0, 0.02, 0.04, f64::NAN]).expect("times");
+        assert_eq!(steps.function, "CAST(round(100 * {}) AS BIGINT)");
+        assert!(!steps.is_clock);
+        assert_eq!(steps.numbers[..3], [0.0, 2.0, 4.0]);
+        assert_eq!(function(&[1.0, 3.0]).as_deref(), Some("CAST({} AS BIGINT)"));
+        // No digit is the last one: millionths.
+        let third = function(&[1.0 / 3.0, 2.0 / 3.0]);
+        assert_eq!(
+            third.as_deref(),
+            Some("CAST(round(1000000 * {}) AS BIGINT)")
+        );
+        let clock = of_floats(&[1_788_256_800.5]).expect("times");
+        assert!(clock.is_clock);
+        assert_eq!(clock.numbers, [1_788_256_800.5e6]);
+        assert_eq!(function(&[f64::INFINITY]), None);
+        assert_eq!(function(&[f64::NAN]), None);
     }
 }

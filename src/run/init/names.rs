@@ -36,7 +36,7 @@ pub(crate) enum Role {
 const NAMES: [(Role, &str); 14] = [
     (
         Role::Time,
-        "time timestamp datetime date t ts epoch unixtime stamp created occurred zeit datum step frame position pos seq order tick n index idx",
+        "time timestamp datetime date t ts epoch unixtime stamp created occurred zeit datum step frame position pos seq order tick n index idx number num nr year month week day hour",
     ),
     (
         Role::Trajectory,
@@ -44,24 +44,27 @@ const NAMES: [(Role, &str); 14] = [
     ),
     (
         Role::State,
-        "state word page symbol token event action label cluster zone cell status letter url",
+        "state word page url symbol token event action label cluster zone cell status letter",
     ),
     (
         Role::Source,
-        "source src from origin orig departure dep pickup start u",
+        "source src from origin orig departure dep pickup start u sender caller follower citing parent buyer referrer",
     ),
     (
         Role::Target,
-        "target tgt to destination dest dst arrival arr dropoff end v",
+        "target tgt to destination dest dst arrival arr dropoff end v recipient receiver callee followee followed cited child seller referred",
     ),
     (
         Role::Count,
-        "count counts n number trips passengers persons people riders flights vehicles migrants visits transitions frequency freq",
+        "count counts n number trips passengers persons people riders flights vehicles migrants visits transitions frequency freq calls messages mails",
     ),
-    (Role::Weight, "weight weights w strength volume amount flow"),
+    (
+        Role::Weight,
+        "weight weights w strength volume amount flow probability prob",
+    ),
     (
         Role::Symbol,
-        "symbol observation emission token letter base residue phoneme note chord codon",
+        "symbol observation obs emission token letter base residue phoneme note chord codon",
     ),
     (
         Role::Observation,
@@ -77,10 +80,13 @@ const NAMES: [(Role, &str); 14] = [
     ),
 ];
 
-/// Words of a name that say that its numbers are a date, a measure or a key, and count nothing.
-const NO_AMOUNTS: &str = "year month week day days hour hours minute minutes min second seconds sec \
-    ms date time duration distance length km miles meters speed delay age price fare cost \
-    altitude elevation temperature temp id key code zip index row version";
+/// Words of a name that say that its numbers are a date, a place or a key, and count nothing.
+const KEY_WORDS: &str = "year month week day hour minute second date time id key code zip index row \
+    version";
+
+/// Words of a name that say that its numbers measure one event, and count nothing.
+const MEASURE_WORDS: &str = "duration distance length km miles meters speed delay age price fare \
+    cost altitude elevation temperature temp days hours minutes min seconds sec ms";
 
 /// How well a name fits a role, from 0 (not at all): the whole name before a word of it, and early
 /// words of the list before later ones.
@@ -94,6 +100,8 @@ pub(crate) fn fit(name: &str, role: Role) -> usize {
     let says = |known: &&str| match words.iter().position(|word| word == known) {
         Some(at) => match *known {
             "order" => at + 1 == words.len(),
+            // `move_number` orders moves.
+            "number" | "num" | "nr" if role == Role::Time => at + 1 == words.len(),
             "number" => at == 0,
             _ => true,
         },
@@ -112,6 +120,56 @@ fn known(role: Role) -> Vec<&'static str> {
     known.map_or("", |(_, names)| names).split(' ').collect()
 }
 
+/// Words of names of times that are no whole numbers, and their units.
+const FLOAT_TIMES: &str =
+    "time times timestamp t ts epoch unix unixtime stamp elapsed seconds secs";
+const TIME_UNITS: &str = "s sec ms us ns ps fs min h sim";
+
+/// Whether a name says that numbers of any kind are times: `time_ps` and `t`, and not `time_to_goal`.
+pub(crate) fn is_time(name: &str) -> bool {
+    let words = words(name);
+    let has = |list: &str, word: &String| list.split(' ').any(|known| known == word);
+    words.iter().any(|word| has(FLOAT_TIMES, word))
+        && words
+            .iter()
+            .all(|word| has(FLOAT_TIMES, word) || has(TIME_UNITS, word))
+}
+
+/// The last word of the name of a true state: `x` of `true_x`.
+pub(crate) fn axis_of_truth(name: &str) -> Option<String> {
+    let mut words = words(name);
+    let last = words.pop()?;
+    let is_true = |word: &String| ["true", "truth", "actual", "exact"].contains(&word.as_str());
+    words.iter().any(is_true).then_some(last)
+}
+
+/// Things whose whole numbers are their names.
+const THINGS: &str = "node vertex state id person user page city airport gene protein atom agent";
+
+/// Whether two columns are the two ends of a pair by the last signs of their names: `node1` and
+/// `node2`, `page_a` and `page_b`, or `i` and `j`. Whole numbers need a name that says what they are.
+pub(crate) fn are_ends(first: &str, second: &str, are_texts: bool) -> bool {
+    let (first, second) = (first.to_lowercase(), second.to_lowercase());
+    if (first.as_str(), second.as_str()) == ("i", "j") {
+        return true;
+    }
+    let of = |name: &str, end: char| {
+        let base = name
+            .strip_suffix(end)?
+            .trim_end_matches(['_', ' ', '.', '-']);
+        (!base.is_empty()).then(|| base.to_string())
+    };
+    let ends = [('1', '2'), ('a', 'b'), ('i', 'j')].into_iter();
+    let mut bases = ends.filter_map(|(a, b)| Some((of(&first, a)?, of(&second, b)?)));
+    let is_thing = |base: &str| {
+        let words = words(base);
+        words
+            .iter()
+            .any(|word| THINGS.split(' ').any(|thing| thing == word))
+    };
+    bases.any(|(a, b)| a == b && (are_texts || is_thing(&a)))
+}
+
 /// A name without the words of a role: `start_station_id` without `start` is `station`, `id`.
 pub(crate) fn without_role(name: &str, role: Role) -> Vec<String> {
     let known = known(role);
@@ -120,15 +178,25 @@ pub(crate) fn without_role(name: &str, role: Role) -> Vec<String> {
     words
 }
 
+fn has_word(name: &str, list: &str) -> bool {
+    let words = words(name);
+    words
+        .iter()
+        .any(|word| list.split_whitespace().any(|known| known == word))
+}
+
 /// Whether a name says that the numbers of its column count or weigh nothing.
 pub(crate) fn is_no_amount(name: &str) -> bool {
-    let words = words(name);
-    let is_known = |word: &String| NO_AMOUNTS.split_whitespace().any(|known| known == word);
-    words.iter().any(is_known)
+    has_word(name, KEY_WORDS) || is_measure(name)
+}
+
+/// Whether a name says that the numbers of its column measure one event.
+pub(crate) fn is_measure(name: &str) -> bool {
+    has_word(name, MEASURE_WORDS)
 }
 
 /// The words of a name in lower case: `fromStation_id` has `from`, `station` and `id`.
-fn words(name: &str) -> Vec<String> {
+pub(crate) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_lower = false;
     for c in name.chars() {
@@ -166,6 +234,8 @@ mod tests {
         assert!(fit("last_order", Role::Time) > 0);
         assert_eq!(fit("flight_number", Role::Count), 0);
         assert!(fit("number_of_trips", Role::Count) > 0);
+        assert!(fit("move_number", Role::Time) > 0);
+        assert_eq!(fit("number_of_trips", Role::Time), 0);
     }
 
     #[test]
@@ -174,5 +244,27 @@ mod tests {
         assert_eq!(rest, ["station", "id"]);
         assert_eq!(rest, without_role("endStationId", Role::Target));
         assert!(is_no_amount("zip_code") && !is_no_amount("persons"));
+        assert!(is_measure("duration_s") && !is_measure("zip_code"));
+    }
+
+    #[test]
+    fn times_of_any_numbers_have_names_of_times_alone() {
+        for name in ["t", "Time (s)", "elapsed_seconds", "time_ps", "timestamp"] {
+            assert!(is_time(name), "{name}");
+        }
+        for name in ["time_to_goal", "s", "lap_time", "pos", "t_max", "x"] {
+            assert!(!is_time(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn ends_differ_in_their_last_sign() {
+        for (a, b) in [("node1", "node2"), ("Page_A", "page_b"), ("i", "j")] {
+            assert!(are_ends(a, b, false), "{a} {b}");
+        }
+        assert!(are_ends("team1", "team2", true));
+        for (a, b) in [("x1", "x2"), ("node1", "state2"), ("node2", "node1")] {
+            assert!(!are_ends(a, b, false), "{a} {b}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::run::init::boxes::{Boxes, boxes};
 use crate::run::init::given::RowKind;
-use crate::run::init::names::{Role, fit};
+use crate::run::init::names::{Role, axis_of_truth, fit, is_measure, words};
 use crate::run::init::roles::{
     KEYS, NUMBERS, Order, amounts, by_name, coordinates, degrees, ends, missing, numbers_by_name,
     order, state, time,
@@ -246,7 +246,29 @@ fn known_and_observed(survey: &Survey) -> [Vec<&SurveyColumn>; 2] {
     let mut known = numbers_by_name(survey, Role::KnownState);
     // `observed_state` is an observation.
     known.retain(|column| observed.iter().all(|own| own.name != column.name));
+    if observed.is_empty() {
+        let beside = beside(survey, &known);
+        return [known, beside];
+    }
     [known, observed]
+}
+
+/// Numbers that end as those of a true state: `radar_x` beside `true_x`.
+fn beside<'a>(survey: &'a Survey, known: &[&SurveyColumn]) -> Vec<&'a SurveyColumn> {
+    let ends = known
+        .iter()
+        .filter_map(|column| axis_of_truth(&column.name));
+    let ends: Vec<String> = ends.collect();
+    let columns = survey.columns.iter();
+    let floats = columns.filter(|column| column.kind == ValueKind::Float);
+    let others = floats.filter(|column| known.iter().all(|own| own.name != column.name));
+    others
+        .filter(|column| {
+            words(&column.name)
+                .last()
+                .is_some_and(|last| ends.contains(last))
+        })
+        .collect()
 }
 
 fn filters(survey: &Survey) -> Result<Proposal> {
@@ -297,11 +319,17 @@ fn pairs(survey: &Survey) -> Result<Proposal> {
         ValueKind::Integer => Amount::Count(column.name.clone()),
         _ => Amount::Weight(column.name.clone()),
     };
+    // The only number is the count, unless rows are single events with a key or a measure.
+    let is_event = |column: &&SurveyColumn| {
+        let is_key = KEYS.contains(&column.kind) && column.distinct() == survey.rows;
+        is_key || (NUMBERS.contains(&column.kind) && is_measure(&column.name))
+    };
+    let has_events = survey.columns.iter().any(|column| is_event(&column));
     let amount = match (given, count, weight, others.as_slice()) {
         (Some(given), ..) => of(given),
         (None, Some(count), ..) => Amount::Count(count.name.clone()),
         (None, None, Some(weight), _) => Amount::Weight(weight.name.clone()),
-        (None, None, None, [only]) => of(only),
+        (None, None, None, [only]) if !has_events => of(only),
         (None, None, None, _) => Amount::One,
     };
     if amount != Amount::One {

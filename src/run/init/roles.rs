@@ -1,7 +1,7 @@
 //! Columns → the roles that they can have: by name, then by type, then by value.
 
 use crate::error::{Error, Result};
-use crate::run::init::names::{Role, fit, is_no_amount, without_role};
+use crate::run::init::names::{Role, are_ends, fit, is_no_amount, without_role};
 use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
 use crate::run::init::times::{Steps, Ties, is_monotone, repeats, steps, ties};
 use std::cmp::Reverse;
@@ -88,7 +88,26 @@ pub(crate) fn ends(survey: &Survey) -> Option<(&SurveyColumn, &SurveyColumn)> {
             }
         }
     }
-    best.map(|(_, [source, target])| (source, target))
+    let named = best.map(|(_, [source, target])| (source, target));
+    named.or_else(|| numbered_ends(survey))
+}
+
+/// Two columns such as `node1` and `node2`, in a table without a time. A count is none.
+fn numbered_ends(survey: &Survey) -> Option<(&SurveyColumn, &SurveyColumn)> {
+    let given = &survey.given;
+    let is_count = |column: &SurveyColumn| {
+        column.kind == ValueKind::Integer && fit(&column.name, Role::Count) > 0
+    };
+    let has_time = time(survey).is_some_and(|column| !is_count(column));
+    if given.source.is_some() || given.target.is_some() || has_time {
+        return None;
+    }
+    let keys = || survey.columns.iter().filter(|c| KEYS.contains(&c.kind));
+    let mut pairs = keys().flat_map(|source| keys().map(move |target| (source, target)));
+    pairs.find(|(source, target)| {
+        let are_texts = source.kind == ValueKind::Text;
+        source.kind == target.kind && are_ends(&source.name, &target.name, are_texts)
+    })
 }
 
 /// Whether two columns are the start and the end of an interval, such as one of a genome.

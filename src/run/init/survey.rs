@@ -16,6 +16,7 @@ use crate::run::init::dialects::{dialect, format};
 use crate::run::init::fills;
 use crate::run::init::given::GivenRoles;
 use crate::run::init::literals::sql;
+use crate::run::init::names::is_time;
 use crate::store::Stores;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{cast, concat};
@@ -188,7 +189,7 @@ pub(crate) async fn survey(data: &str, given: GivenRoles) -> Result<Survey> {
         )));
     }
     let partitions = opened.partitions();
-    let (_, found) = described(opened.columns.clone(), &partitions)?;
+    let (_, found) = described(opened.columns.clone(), &partitions, &given)?;
     let fills = fill_values(&found, format.is_text());
     let is_text = |value: &FillValue| matches!(value, FillValue::Text(_));
     if fills.values().flatten().any(is_text) {
@@ -209,7 +210,7 @@ pub(crate) async fn survey(data: &str, given: GivenRoles) -> Result<Survey> {
     let has_name = table.schema.column_with_name(FILENAME).is_some();
     let last = last.filter(|_| table.files.len() > 1 && !has_name);
     let filename = last.map(|(_, files)| column(FILENAME.into(), &files));
-    let (unnamed, columns) = described(columns, &partitions)?;
+    let (unnamed, columns) = described(columns, &partitions, &given)?;
     let survey = Survey {
         name: table_name(data),
         format: needs_format.then_some(format.name()),
@@ -311,6 +312,7 @@ fn fill_values(columns: &[SurveyColumn], has_texts: bool) -> BTreeMap<String, Ve
 fn described(
     columns: Vec<(String, ArrayRef)>,
     partitions: &[String],
+    given: &GivenRoles,
 ) -> Result<(Vec<String>, Vec<SurveyColumn>)> {
     let is_unnamed = |name: &str| name.contains("${");
     let (unnamed, named): (Vec<_>, Vec<_>) =
@@ -334,6 +336,10 @@ fn described(
         column.expression = of.expression.clone();
         if !partitions.contains(&column.name) {
             recognise_times(&mut column);
+            let is_given = given.time.as_ref() == Some(&column.name);
+            if column.kind == ValueKind::Float && (is_given || is_time(&column.name)) {
+                recognise_float_times(&mut column);
+            }
         }
         found.push(column);
     }
@@ -381,7 +387,8 @@ fn recognise_times(column: &mut SurveyColumn) {
     let Some(FoundTimes {
         reading,
         note,
-        microseconds,
+        is_clock,
+        numbers,
     }) = found
     else {
         return;
@@ -396,11 +403,40 @@ fn recognise_times(column: &mut SurveyColumn) {
         (reading, _) => reading,
     };
     let ids = column.ids.iter();
-    let times = ids.map(|id| microseconds.get(*id as usize).copied().unwrap_or(f64::NAN));
+    let times = ids.map(|id| numbers.get(*id as usize).copied().unwrap_or(f64::NAN));
     column.numbers = times.collect();
-    column.kind = ValueKind::Time;
+    column.kind = if is_clock {
+        ValueKind::Time
+    } else {
+        ValueKind::Integer
+    };
     column.times = Some(reading);
     column.note = Some(note);
+}
+
+/// Makes timestamps or whole numbers of other numbers.
+fn recognise_float_times(column: &mut SurveyColumn) {
+    let Some(found) = clocks::of_floats(&column.numbers) else {
+        return;
+    };
+    // Different numbers can be one time.
+    let mut places: HashMap<u64, u32> = HashMap::new();
+    column.values.clear();
+    for (id, x) in column.ids.iter_mut().zip(&found.numbers) {
+        if *id != NONE {
+            *id = *places.entry(x.to_bits()).or_insert_with(|| {
+                column.values.push(format!("{x}"));
+                (column.values.len() - 1) as u32
+            });
+        }
+    }
+    column.numbers = found.numbers;
+    (column.kind, column.note) = if found.is_clock {
+        (ValueKind::Time, Some("seconds since 1970"))
+    } else {
+        (ValueKind::Integer, Some("in units of its last digit"))
+    };
+    column.times = Some(TimeReading::Function(found.function));
 }
 
 /// A query of the first `n` columns of the table, and of the file of each row. SQL would compare
