@@ -721,7 +721,7 @@ fn tables_without_roles_are_errors() {
         ],
     );
     lake.line("init words.parquet --time time")
-        .fails(1, "and `time` is Utf8; make whole numbers of it in SQL");
+        .fails(1, "and `time` is Utf8View; make whole numbers of it in SQL");
     lake.line("init one.parquet --kind no")
         .fails(2, "possible values");
 }

@@ -125,7 +125,7 @@ const FLOAT_TIMES: &str =
     "time times timestamp t ts epoch unix unixtime stamp elapsed seconds secs";
 const TIME_UNITS: &str = "s sec ms us ns ps fs min h sim";
 
-/// Whether a name says that numbers of any kind are times: `time_ps` and `t`, and not `time_to_goal`.
+/// Whether a name says that numbers of any kind are times: `time_ps` and `t`, not `time_to_goal`.
 pub(crate) fn is_time(name: &str) -> bool {
     let words = words(name);
     let has = |list: &str, word: &String| list.split(' ').any(|known| known == word);
@@ -147,7 +147,8 @@ pub(crate) fn axis_of_truth(name: &str) -> Option<String> {
 const THINGS: &str = "node vertex state id person user page city airport gene protein atom agent";
 
 /// Whether two columns are the two ends of a pair by the last signs of their names: `node1` and
-/// `node2`, `page_a` and `page_b`, or `i` and `j`. Whole numbers need a name that says what they are.
+/// `node2`, `page_a` and `page_b`, or `i` and `j`. Whole numbers need a name that says what they
+/// are.
 pub(crate) fn are_ends(first: &str, second: &str, are_texts: bool) -> bool {
     let (first, second) = (first.to_lowercase(), second.to_lowercase());
     if (first.as_str(), second.as_str()) == ("i", "j") {

@@ -321,8 +321,9 @@ fn pairs(survey: &Survey) -> Result<Proposal> {
     };
     // The only number is the count, unless rows are single events with a key or a measure.
     let is_event = |column: &&SurveyColumn| {
+        let is_other = others.iter().all(|other| other.name != column.name);
         let is_key = KEYS.contains(&column.kind) && column.distinct() == survey.rows;
-        is_key || (NUMBERS.contains(&column.kind) && is_measure(&column.name))
+        (is_other && is_key) || (NUMBERS.contains(&column.kind) && is_measure(&column.name))
     };
     let has_events = survey.columns.iter().any(|column| is_event(&column));
     let amount = match (given, count, weight, others.as_slice()) {
