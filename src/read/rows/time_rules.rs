@@ -156,7 +156,7 @@ impl TimeRules {
         }
     }
 
-    /// The places of the columns that order the rows of a layout with so many columns, of which
+    /// The places of the columns that order the rows of a layout with this number of columns, of which
     /// the first `n_order` are those of partition, trajectory and time.
     pub(crate) fn order_columns(&self, n_order: usize, columns: usize) -> Vec<usize> {
         let last = self.order.iter().map(|_| columns - 1);

@@ -1,7 +1,7 @@
 //! The values of a column → the period of angles, in degrees or in radians.
 
+use crate::run::init::columns::SurveyColumn;
 use crate::run::init::names::{Role, fit};
-use crate::run::init::survey::SurveyColumn;
 use std::f64::consts::{PI, TAU};
 
 /// Fewer values do not show a range.
@@ -38,7 +38,7 @@ pub(crate) fn is_radians([low, high]: [f64; 2]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::init::survey::ValueKind;
+    use crate::run::init::columns::ValueKind;
     use crate::run::init::survey::tests::column;
 
     #[test]

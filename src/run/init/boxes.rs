@@ -1,8 +1,9 @@
 //! The values of coordinates → boxes of a round width.
 
 use crate::run::init::angles::period;
+use crate::run::init::columns::SurveyColumn;
 use crate::run::init::roles::{Order, coordinates, degrees};
-use crate::run::init::survey::{Survey, SurveyColumn};
+use crate::run::init::survey::Survey;
 
 /// The boxes of a coordinate.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,8 +153,8 @@ fn round_width(width: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::init::columns::ValueKind;
     use crate::run::init::roles::order;
-    use crate::run::init::survey::ValueKind;
     use crate::run::init::survey::tests::{column, survey};
 
     #[test]

@@ -16,7 +16,8 @@ pub enum RowKind {
     /// A row of a trajectory that shows a symbol
     Sequences,
     /// A row of a trajectory with a measurement of a state, which is known of these rows
-    Filters,
+    #[value(name = "filters")]
+    Measured,
 }
 
 /// Roles of columns, a kind of rows and the form of the files, as far as options say them.
@@ -90,7 +91,7 @@ impl GivenRoles {
             Some(kind) => Some(kind),
             None if is_pair => Some(RowKind::Pairs),
             None if self.symbol.is_some() => Some(RowKind::Sequences),
-            None if is_filter => Some(RowKind::Filters),
+            None if is_filter => Some(RowKind::Measured),
             None if self.id.is_some() => Some(RowKind::Points),
             None if is_state => Some(RowKind::Transitions),
             None => None,
@@ -115,7 +116,7 @@ impl GivenRoles {
             RowKind::Pairs => ("pairs", &["--source", "--target", "--count"]),
             RowKind::Points => ("points", &["--id", "--coordinates"]),
             RowKind::Sequences => ("sequences", &["--time", "--trajectory", "--symbol"]),
-            RowKind::Filters => (
+            RowKind::Measured => (
                 "filters",
                 &["--time", "--trajectory", "--state", "--observation"],
             ),

@@ -1,8 +1,9 @@
 //! A proposal → the columns that it does not use, and why.
 
+use crate::run::init::columns::{SurveyColumn, ValueKind};
 use crate::run::init::proposal::{Proposal, State};
 use crate::run::init::roles::{KEYS, NUMBERS, Order, follows_time};
-use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
+use crate::run::init::survey::Survey;
 
 /// Columns that a proposal does not use for one reason.
 #[derive(Debug, PartialEq)]
@@ -66,7 +67,7 @@ fn reason(survey: &Survey, proposal: &Proposal, column: &SurveyColumn) -> &'stat
         } => "boxes of coordinates are the states",
         Proposal::Transitions { .. } => "another column is the state",
         Proposal::Sequences { .. } => "another column is the symbol",
-        Proposal::Filters { .. } => "other columns are the state and the measurement",
+        Proposal::Measured { .. } => "other columns are the state and the measurement",
         Proposal::Points { .. } if !is_number => "coordinates are numbers",
         Proposal::Points { .. } if 5 * column.nulls() > survey.rows => "many rows have no value",
         Proposal::Points { .. } => "other columns are the coordinates",

@@ -7,6 +7,7 @@
 pub(crate) mod angles;
 pub mod boxes;
 pub(crate) mod clocks;
+pub(crate) mod columns;
 pub(crate) mod dialects;
 pub(crate) mod fills;
 pub mod given;

@@ -26,7 +26,7 @@ pub(crate) enum Role {
     /// What a row shows of a hidden state.
     Symbol,
     /// A number of a measurement.
-    Observation,
+    Measurement,
     /// A number of a state that is known beside a measurement.
     KnownState,
     /// A coordinate that comes back to its beginning.
@@ -67,7 +67,7 @@ const NAMES: [(Role, &str); 14] = [
         "symbol observation obs emission token letter base residue phoneme note chord codon",
     ),
     (
-        Role::Observation,
+        Role::Measurement,
         "observation obs observed measurement measured meas noisy",
     ),
     (Role::KnownState, "true truth actual exact state"),

@@ -2,13 +2,14 @@
 
 use crate::error::{Error, Result};
 use crate::run::init::boxes::{Boxes, boxes};
+use crate::run::init::columns::{SurveyColumn, ValueKind};
 use crate::run::init::given::RowKind;
 use crate::run::init::names::{Role, axis_of_truth, fit, is_measure, words};
 use crate::run::init::roles::{
     KEYS, NUMBERS, Order, amounts, by_name, coordinates, degrees, ends, missing, numbers_by_name,
     order, state, time,
 };
-use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
+use crate::run::init::survey::Survey;
 use std::collections::HashSet;
 
 /// How many transitions a pair stands for.
@@ -70,7 +71,7 @@ pub(crate) enum Proposal {
         symbol: String,
     },
     /// Rows of trajectories with a measurement of a known state.
-    Filters {
+    Measured {
         order: Order,
         /// The columns of the state.
         state: Vec<String>,
@@ -90,7 +91,7 @@ impl Proposal {
         match self {
             Proposal::Transitions { order, .. }
             | Proposal::Sequences { order, .. }
-            | Proposal::Filters { order, .. } => Some(order),
+            | Proposal::Measured { order, .. } => Some(order),
             Proposal::Pairs { .. } | Proposal::Points { .. } => None,
         }
     }
@@ -116,7 +117,7 @@ impl Proposal {
                 State::Boxes(boxes) => columns.extend(boxes.iter().map(|b| &b.column)),
             },
             Proposal::Sequences { symbol, .. } => columns.push(symbol),
-            Proposal::Filters {
+            Proposal::Measured {
                 state, observation, ..
             } => columns.extend(state.iter().chain(observation)),
             Proposal::Points { id, coordinates } => {
@@ -146,7 +147,7 @@ pub(crate) fn propose(survey: &Survey) -> Result<Proposal> {
         RowKind::Pairs => pairs(survey),
         RowKind::Points => points(survey),
         RowKind::Sequences => sequences(survey),
-        RowKind::Filters => filters(survey),
+        RowKind::Measured => filters(survey),
         RowKind::Transitions => transitions(survey),
     }
 }
@@ -187,7 +188,7 @@ fn natural(survey: &Survey) -> RowKind {
     if time(survey).is_some() {
         let [known, observed] = known_and_observed(survey);
         if !known.is_empty() && !observed.is_empty() {
-            return RowKind::Filters;
+            return RowKind::Measured;
         }
         let is_plain = survey.given.coordinates.is_empty();
         return match symbol(survey) {
@@ -242,7 +243,7 @@ fn transitions(survey: &Survey) -> Result<Proposal> {
 
 /// The columns of a known state and those of a measurement, by their names.
 fn known_and_observed(survey: &Survey) -> [Vec<&SurveyColumn>; 2] {
-    let observed = numbers_by_name(survey, Role::Observation);
+    let observed = numbers_by_name(survey, Role::Measurement);
     let mut known = numbers_by_name(survey, Role::KnownState);
     // `observed_state` is an observation.
     known.retain(|column| observed.iter().all(|own| own.name != column.name));
@@ -296,7 +297,7 @@ fn filters(survey: &Survey) -> Result<Proposal> {
         let what = "a known state beside the measurement: numbers; --state names them";
         return Err(missing(survey, what));
     }
-    Ok(Proposal::Filters {
+    Ok(Proposal::Measured {
         order,
         state,
         observation,
@@ -474,7 +475,7 @@ mod tests {
         let known = column("true_x", ValueKind::Float, &wave);
         let measured = column("x_measured", ValueKind::Float, &wave);
         match propose(&table([known, measured])).expect("a proposal") {
-            Proposal::Filters {
+            Proposal::Measured {
                 state, observation, ..
             } => assert_eq!([state, observation], [["true_x"], ["x_measured"]]),
             other => panic!("{other:?}"),

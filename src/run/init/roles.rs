@@ -1,8 +1,9 @@
 //! Columns → the roles that they can have: by name, then by type, then by value.
 
 use crate::error::{Error, Result};
+use crate::run::init::columns::{SurveyColumn, ValueKind};
 use crate::run::init::names::{Role, are_ends, fit, is_no_amount, without_role};
-use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
+use crate::run::init::survey::Survey;
 use crate::run::init::times::{Steps, Ties, is_monotone, repeats, steps, ties};
 use std::cmp::Reverse;
 

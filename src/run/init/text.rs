@@ -4,12 +4,13 @@ use crate::error::{counted, escaped};
 use crate::plan::pipeline::is_output_column;
 use crate::run::init::angles::{is_radians, period};
 use crate::run::init::boxes::Boxes;
+use crate::run::init::columns::SurveyColumn;
 use crate::run::init::left_out::{LeftOut, left_out};
 use crate::run::init::literals::{length, number, shown, sql, toml};
 use crate::run::init::names::{Role, fit};
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
 use crate::run::init::roles::{Order, float_time};
-use crate::run::init::survey::{Survey, SurveyColumn};
+use crate::run::init::survey::Survey;
 use crate::run::init::times::{Gaps, Jitter, round};
 use std::fmt::Write;
 
@@ -67,7 +68,7 @@ pub(crate) fn text(survey: &Survey, proposal: &Proposal, places: &Places) -> Str
         }
         Proposal::Transitions { order, state } => file.transitions(order, state),
         Proposal::Sequences { order, symbol } => file.sequences(order, symbol),
-        Proposal::Filters {
+        Proposal::Measured {
             order,
             state,
             observation,

@@ -1,8 +1,9 @@
 //! The times of trajectories → how they differ, and which keys of time they need.
 
 use crate::read::rows::keys::NONE;
+use crate::run::init::columns::{SurveyColumn, ValueKind};
 use crate::run::init::names::{Role, fit};
-use crate::run::init::survey::{Survey, SurveyColumn, ValueKind};
+use crate::run::init::survey::Survey;
 use crate::run::near_misses::LagFit;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap, HashSet};
