@@ -156,8 +156,8 @@ impl TimeRules {
         }
     }
 
-    /// The places of the columns that order the rows of a layout with this number of columns, of which
-    /// the first `n_order` are those of partition, trajectory and time.
+    /// The places of the columns that order the rows of a layout with this number of columns. The
+    /// first `n_order` are those of partition, trajectory and time.
     pub(crate) fn order_columns(&self, n_order: usize, columns: usize) -> Vec<usize> {
         let last = self.order.iter().map(|_| columns - 1);
         (0..n_order).chain(last).collect()
