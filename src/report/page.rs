@@ -249,7 +249,7 @@ fn section_html(out: &mut String, section_at: usize, section: &Section, of: usiz
 }
 
 /// A drawing of this aspect can have the width of the page, and still fit on a screen.
-const WIDE: f64 = 1.1;
+const WIDE: f64 = 1.2;
 
 /// The width of a drawing per height.
 fn aspect(svg: &str) -> Option<f64> {
@@ -303,7 +303,18 @@ fn listing_html(out: &mut String, listing: &Listing) {
         for (at, cell) in row.iter().enumerate() {
             // The last column has sentences and lists.
             let most = if at + 1 == row.len() { TEXT } else { NAME };
-            let _ = write!(out, "<td><bdi>{}</bdi></td>", cell_html(&short(cell, most)));
+            // Beside many columns, a sentence would be a tower of words.
+            let is_long = row.len() > FEW && cell.chars().count() > 2 * ONE_LINE;
+            let begin = if is_long {
+                "<td class=\"long\">"
+            } else {
+                "<td>"
+            };
+            let _ = write!(
+                out,
+                "{begin}<bdi>{}</bdi></td>",
+                cell_html(&short(cell, most))
+            );
         }
         out.push_str("</tr>\n");
     }
@@ -312,6 +323,9 @@ fn listing_html(out: &mut String, listing: &Listing) {
         out.push_str("</details>\n");
     }
 }
+
+/// This number of columns fits on a small screen.
+const FEW: usize = 5;
 
 /// A text of this number of characters has one line in a cell.
 const ONE_LINE: usize = 16;

@@ -181,10 +181,10 @@ pub(crate) fn escape(text: &str) -> String {
 pub fn number(x: f64) -> String {
     if x.is_nan() {
         "–".to_string()
-    } else if x.fract() == 0.0 && x.abs() < 1e15 || (1e6..1e12).contains(&x.abs()) {
+    } else if x.fract() == 0.0 && x.abs() < 1e15 || (1e4..1e12).contains(&x.abs()) {
         let sign = if x < 0.0 { "-" } else { "" };
         format!("{sign}{}", grouped(x.abs().round()))
-    } else if (1e-3..1e6).contains(&x.abs()) {
+    } else if (1e-3..1e4).contains(&x.abs()) {
         let digits = 4 - (x.abs().log10().floor() as i32).clamp(-3, 4);
         let text = format!("{x:.*}", digits.max(0) as usize);
         if text.contains('.') {
