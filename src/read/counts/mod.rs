@@ -9,9 +9,11 @@
 
 pub(crate) mod carry;
 pub mod counted;
+pub(crate) mod emit;
 pub mod follow;
 pub(crate) mod lagged;
 pub(crate) mod merge;
+pub(crate) mod near_lag;
 pub mod ordered;
 pub(crate) mod renumber;
 pub mod resample_groups;

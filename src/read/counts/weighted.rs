@@ -4,7 +4,7 @@
 //! for the other.
 
 use crate::error::{Error, Result};
-use crate::read::counts::lagged::Emit;
+use crate::read::counts::emit::Emit;
 use crate::read::counts::tallies::{Tallies, slots};
 use crate::read::counts::tally::{Tally, pack};
 use crate::read::counts::words::Words;
