@@ -269,10 +269,13 @@ pub(crate) fn matrix(
     let m = names[1].iter().map(axis);
     let n = style::distinct(&n.collect::<Vec<_>>(), 16);
     let m = style::distinct(&m.collect::<Vec<_>>(), 8);
+    // The map of colours gets places between the least and the largest share.
+    let [low, high] = range(rows.iter().flatten().copied());
+    let colour = move |place: f64| shade(low + place * (high - low));
     let plot = Heatmap::new()
         .with_data(order.iter().map(|i| rows[*i].iter().copied()))
         .with_labels(n.clone(), m.clone())
-        .with_color_map(ColorMap::Custom(Arc::new(shade)))
+        .with_color_map(ColorMap::Custom(Arc::new(colour)))
         .with_tooltip_labels(tips);
     let plot = if is_small { plot.with_values() } else { plot };
     let plots = vec![Plot::Heatmap(plot)];

@@ -49,7 +49,9 @@ pub(crate) fn figures(model: &Model<'_>, fits: &[String]) -> Result<Vec<Figure>>
         let name = ["spectrum", "all"];
         figures.push(Figure::new(name, "Spectrum", &alt, CAPTION, svg));
     }
-    if let Some(svg) = lines(&gaps, ["number of values", "gap"], false) {
+    // One gap per fit has no peak.
+    let has_peaks = gaps.iter().any(|one| one.marks.len() > 1);
+    if has_peaks && let Some(svg) = lines(&gaps, ["number of values", "gap"], false) {
         let alt = format!("Gaps of the spectrum. The largest gaps: {largest}.");
         let name = ["gaps", "all"];
         figures.push(Figure::new(name, "Gaps of the spectrum", &alt, GAPS, svg));

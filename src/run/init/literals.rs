@@ -30,6 +30,11 @@ pub(crate) fn number(x: f64) -> String {
     }
 }
 
+/// A number for a comment, without its rounding error.
+pub(crate) fn short(x: f64) -> String {
+    number(format!("{x:.8e}").parse().unwrap_or(x))
+}
+
 /// A name in SQL, in quotes if it needs them.
 pub(crate) fn sql(name: &str) -> String {
     let mut chars = name.chars();
@@ -78,6 +83,12 @@ fn duration(microseconds: f64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comments_have_no_rounding_errors() {
+        assert_eq!(short((30.4 - 29.6) / 4.0), "0.2");
+        assert_eq!(short(12.345), "12.345");
+    }
 
     #[test]
     fn names_are_quoted() {

@@ -6,7 +6,7 @@ use crate::run::init::angles::{is_radians, period};
 use crate::run::init::boxes::Boxes;
 use crate::run::init::columns::SurveyColumn;
 use crate::run::init::left_out::{LeftOut, left_out};
-use crate::run::init::literals::{length, number, shown, sql, toml};
+use crate::run::init::literals::{length, number, short, shown, sql, toml};
 use crate::run::init::names::{Role, fit};
 use crate::run::init::proposal::{Amount, Coordinates, Proposal, State};
 use crate::run::init::roles::{Order, float_time};
@@ -423,7 +423,7 @@ impl PipelineText<'_> {
             }
             0 => {
                 let [low, high] = boxes.bounds;
-                format!("boxes of {}", (high - low) / boxes.boxes as f64)
+                format!("boxes of {}", short((high - low) / boxes.boxes as f64))
             }
             n => format!(
                 "{n} of {} rows are outside, and are dropped",
